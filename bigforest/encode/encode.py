@@ -3,10 +3,10 @@
 1. `column_roles` names target, groups, weights and features (roles.py).
 2. `plan_encode` divides the features into tasks that fit the memory budget (memory.py).
 3. Nested columns are unnested; files that have some are copied flat.
-4. Target, weights and groups are read and written, which also says which rows are kept (rows.py).
-5. Tasks encode groups of features, each into files of its own, which are appended to the store in order: categories,
-   and numbers in memory or in pieces (features.py).
-6. The manifest is written, and the store is renamed to its final name (store/writer.py).
+4. The target is read and written, which decides the rows that are kept. Then weights are written (rows.py).
+5. Each task encodes some features, categories or numbers, in memory or in pieces, and writes a part (features.py). The
+   parts are appended to the store in the order of the features.
+6. Groups and manifest are written, and the store is renamed to its final name (store/writer.py).
 
     column     values               dictionary            codes
     height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0 = missing, if any is
@@ -61,14 +61,14 @@ def encode(
     """Presort the columns of `source` into a store at `path`, and open it.
 
     roles   roles of the columns, for the same configuration (`column_roles`).
-    config  the options max_bins, task, categories, weight, class_weight and group are used.
+    config  of its options, max_bins, task, categories, missing, weight, class_weight and group determine the store.
 
     Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the rows
     of the table and on these options.
 
     Anonymous memory: at most resources.memory; without a budget 12 bytes per row and thread, 16 for values of 64 bits,
-    in addition to the memory of the source (memory.py). The distinct values of categories are part of it; the distinct
-    values of groups are in memory in addition to the budget.
+    in addition to the memory of the source (memory.py). The budget includes the distinct values of categories, but not
+    those of groups.
 
     Raises DataError for an unusable table, ConfigError if the memory does not suffice or a disk is full, and
     OutputExistsError if `path` exists. Nothing is left on disk then.
@@ -91,8 +91,8 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        flat = [*kinds, name, *roles.others]
-        separator, source = source.separator, _unnest(source, columns, flat, scratch, resources.limits)
+        names = [*kinds, name, *roles.others]
+        separator, source = source.separator, _unnest(source, columns, names, scratch, resources.limits)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
@@ -163,7 +163,7 @@ def _unnest(source: Source, flat: dict[str, FlatColumn], names: Sequence[str], s
     """Return the source with the columns `names` of `flat` instead of nested columns.
 
     A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
-    read of one feature would read its whole column.
+    read of one feature would otherwise read the whole nested column.
     """
     columns = list(dict.fromkeys(flat[name].column for name in names))
     if not any(is_nested(source.schema[column]) for column in columns):
@@ -191,7 +191,7 @@ def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
 
 
 def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | list[str]:
-    """Task: encode a group of features as part `index` of the store. Return the part, or errors of unusable ones."""
+    """Task: encode a group of features as part `index`. Return the part, or the unusable features with reasons."""
     with PartWriter(job.parts, index) as part:
         wrong: list[str] = []
         if job.kinds[names[0]] == "category":
@@ -205,7 +205,7 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
 
 
 def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
-    """Encode the features concurrently, and append them in order. Raises DataError that names all unusable ones."""
+    """Encode the features concurrently, and append them in order. Raises DataError that names all unusable features."""
     groups = job.plan.groups
     waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []
@@ -216,11 +216,11 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         running.advance(len(groups[index]))
         waiting[index] = result
         while following in waiting:
-            batch = waiting.pop(following)
-            if isinstance(batch, list):
-                wrong.extend(batch)
+            part = waiting.pop(following)
+            if isinstance(part, list):
+                wrong.extend(part)
             elif not wrong:
-                writer.append(batch)
+                writer.append(part)
             following += 1
 
     executor.run(encode_group, list(enumerate(groups)), collect, (job,))

@@ -8,14 +8,14 @@ of a row is multiplied by the weight of its class, and becomes max(1, rint(w / s
 1. Narrow weights: the step is the greatest common divisor of the weights. Used if no weight is above MAX_WEIGHT steps,
    and no bag weighs 2**31 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
 2. Wide weights, 64 bits: all others. The step is the greatest common divisor if all weights together are at most
-   MAX_WIDE_TOTAL steps. Otherwise it is a power of two with which they are. Of a million rows, weights down to a
-   billionth of the mean are then exact to a thousandth.
+   MAX_WIDE_TOTAL steps. Otherwise it is a power of two for which this holds. In a table of a million rows, weights
+   down to a hundred-millionth of the mean are then exact to a thousandth.
 
-The search for splits has no room for wide weights. It divides them by `search` and rounds to whole numbers, at least 1,
-at random for each tree (sampling/bags.py).
+The search for splits has no room for wide weights. It divides them by `search` and rounds them to whole numbers of at
+least 1, up or down at random for each tree (sampling/bags.py).
 
-A row that is out of bag does not test a tree if a copy of the row is in the bag, so a notice reports repeated rows. If
-few different rows are possible, as with a few categories, rows are equal by chance and there is no notice. Oracle:
+An out-of-bag row is no test of a tree if the bag has a copy of the row, so a notice reports repeated rows. If few
+different rows are possible, as with a few categories, rows are equal by chance and there is no notice. Oracle:
 tests/encode/test_repeated_rows.py.
 """
 
@@ -64,7 +64,7 @@ from bigforest.store.format import (
 from bigforest.store.store import Store
 from bigforest.store.writer import StoreWriter
 
-# Largest total weight of all rows in the search, with which no bag reaches 2**31 in practice.
+# Largest total weight of all rows in the search. It keeps the weight of every bag below 2**31 in practice.
 _MAX_SEARCH_TOTAL = 1 << 30
 # Largest wide weight of a row in the search, for classification. The search clips the weight of a row that is in a bag
 # more than 16 times. For regression the limit is MAX_WEIGHT (targets.py).
@@ -113,7 +113,7 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
     """Return the targets and weights of the rows of a table. As in training, rows of weight 0 may have any target.
 
     weights  column of the weights; None if all rows weigh 1.
-    classes  weight of each class, multiplied with that of the row; empty for none.
+    classes  weight of each class, a factor of the weights of its rows; empty for none.
 
     Raises DataError for weights and targets that cannot be used.
     """
@@ -136,7 +136,7 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
 
 
 def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
-    """Return the weight of each class, or nothing without class weights. Raises ConfigError.
+    """Return the weight of each class; empty if classes have no weights. Raises ConfigError.
 
     counts  number of rows of each class, for balanced weights.
     """
@@ -163,7 +163,7 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
 
 
 def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
-    """Return the weights completed for every class. Raises ConfigError for a name that is not a class."""
+    """Return the class weights, with 1 for classes not given. Raises ConfigError for a name that is not a class."""
     if requested is None or isinstance(requested, str):
         return requested
     return tuple(sorted(_class_weights(target, requested).items()))
@@ -197,7 +197,7 @@ def encode_weights(
     weights  function that yields the positive weights of all rows, slice by slice. It is called two to four times.
     divisor  a common divisor of all weights; 0 if none is known.
 
-    Raises DataError if there are too many rows for weights.
+    Raises DataError for too many rows, or weights that are too large or too small.
     """
     measured = _measure(weights())
     if divisor:
@@ -263,7 +263,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     whole = True
     for slice_ in slices:
         largest = max(largest, float(slice_.max()))
-        with np.errstate(over="ignore"):  # there is no divisor then
+        with np.errstate(over="ignore"):  # infinite parts have no divisor
             parts = slice_ / _FINEST
         whole = whole and bool(((parts == np.rint(parts)) & (parts < _LARGEST_WHOLE)).all())
         if whole:
@@ -298,15 +298,15 @@ def encode_target(
     listener: Listener,
     values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
-    """Read the target to describe it, unless its values are known; then read it again to write it.
+    """Read the target to find its classes or its range, unless `values` has the classes; read it again to write it.
 
-    Returns the description, and the number of rows of each class, int64 [classes], empty for regression. Sends a notice
-    if digits of the numbers are lost. Raises DataError for a target that cannot be predicted.
+    Returns the classes or numbers found, and the number of rows of each class, int64 [classes], empty for regression.
+    Sends a notice if digits of the numbers are lost. Raises DataError for a target that cannot be predicted.
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
-        """Yield for each slice the number of rows before it, the targets of its rows with a positive weight, and the
-        places of these rows in the slice; None if all rows have a positive weight."""
+        """Yield for each slice the number of rows before it, and the targets and the places in the slice of its rows
+        with a positive weight. The places are None if all rows have a positive weight."""
         first, any_weight = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
@@ -332,18 +332,18 @@ def encode_target(
     codes: NDArray[Any]
     for first, series, places in slices():
         if isinstance(target, FoundNumbers):
-            numbers, present = present_numbers(series)
-            codes = np.rint((numbers - target.spec.offset) / target.spec.step).astype(np.int64)
-            writer.add(NUMBERS, numbers, VALUE_TYPE)
-            exact = exact and bool((target.spec.values(codes) == numbers).all())
+            floats, present = present_numbers(series)
+            codes = np.rint((floats - target.spec.offset) / target.spec.step).astype(np.int64)
+            writer.add(NUMBERS, floats, VALUE_TYPE)
+            exact = exact and bool((target.spec.values(codes) == floats).all())
         else:
             codes, present = class_codes(series, target)
             counts += np.bincount(codes, minlength=counts.size)
-        rows = None
+        row_numbers = None
         if target.kept < source.rows:
             slice_rows = np.arange(len(series), dtype=np.uint64) if places is None else places
-            rows = np.uint64(first) + (slice_rows if present is None else slice_rows[present])
-        writer.add_rows(codes, rows)
+            row_numbers = np.uint64(first) + (slice_rows if present is None else slice_rows[present])
+        writer.add_rows(codes, row_numbers)
     if isinstance(target, FoundNumbers):
         target = replace(target, spec=replace(target.spec, exact=exact))
         if target.coarse and not exact:
@@ -452,15 +452,15 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
 # Share of repeated rows above which there is a notice. A smaller share matters little, and round values repeat by
 # chance.
 _REPEATED = 0.05
-# In large tables only this many blocks are compared, evenly apart.
+# Number of blocks, evenly apart, whose rows are compared in a larger table.
 _BLOCKS = 4
 
 
 def notice_repeats(store: Store) -> str | None:
     """Task: return a message about repeated rows if their share is above _REPEATED; otherwise None."""
-    possible = sum(math.log2(feature.codes) for feature in store.spec.features)
-    # So few different rows are possible that this share is equal by chance, even if all are equally frequent.
-    if possible < math.log2(store.rows / (2 * _REPEATED)):
+    possible_bits = sum(math.log2(feature.codes) for feature in store.spec.features)
+    # With so few possible rows, this share is equal by chance, even if all are equally frequent.
+    if possible_bits < math.log2(store.rows / (2 * _REPEATED)):
         return None
     rows, repeated = _count_repeats(store)
     if repeated <= _REPEATED * rows:
@@ -477,16 +477,16 @@ def _count_repeats(store: Store) -> tuple[int, int]:
     count = block_count(store.rows)
     blocks = range(0, count, -(-count // _BLOCKS))
     spans = [block_span(store.rows, block) for block in blocks]
-    looked = np.concatenate([np.arange(span.start, span.stop) for span in spans])
+    compared = np.concatenate([np.arange(span.start, span.stop) for span in spans])
     hashed = np.concatenate([store.labels(span.start, span.stop) for span in spans]).astype(np.uint64)
     features = store.spec.features
     order = sorted(range(len(features)), key=lambda place: -features[place].codes)
-    rows, repeated = looked, 0
+    rows, repeated = compared, 0
     for number, place in enumerate(order, 1):
         for block in blocks:
             store.fetch([place], range(block, block + 1))
         hashed = _mix_hashes(hashed, store.feature_codes(place, range(1))[rows])
-        # Most rows differ in the first columns. Counting takes longer than hashing a column, so count rarely.
+        # Most rows differ in the first columns. Counting takes longer than hashing: count after 1, 2, 4 ... columns.
         if number & (number - 1) == 0 or number == len(order):
             _, group, sizes = np.unique(hashed, return_inverse=True, return_counts=True)
             alike = sizes[group] > 1
@@ -494,7 +494,7 @@ def _count_repeats(store: Store) -> tuple[int, int]:
             repeated = rows.size - int(np.count_nonzero(sizes > 1))
             if not repeated:
                 break
-    return looked.size, repeated
+    return compared.size, repeated
 
 
 def _mix_hashes(hashed: NDArray[np.uint64], codes: NDArray[np.generic]) -> NDArray[np.uint64]:

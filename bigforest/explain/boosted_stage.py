@@ -1,8 +1,8 @@
 """The boosted stage in explanations: rows are routed through its trees as through trees of the forest.
 
-Predictions are the same as in predict/refine.py. A leaf of the stage has the number that it adds to scores. The value
-of an inner node is the mean of its leaves, weighted by the rows that its sequence was grown on, as it is by the rows of
-the bag in trees of the forest.
+Predictions are the same as in predict/refine.py. The value of a leaf of the stage is the number that it adds to scores.
+The value of an inner node is the mean of its leaves, weighted by the rows that the sequence was grown on. In trees of
+the forest, bag rows are the weights.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bigforest.predict.vote_rule import as_probabilities
 # Bytes of a node of the stage while its trees are loaded, and of each of its values.
 _NODE_BYTES, _VALUE_BYTES = 200, 24
 
-# Differences of values, relative to their size, up to which a slope is computed as a derivative; and the step of this
-# derivative, whose error is about the square of the step.
+# The slope between values that differ by less than the share _NEAR of their size is computed as a derivative. Its error
+# is about the square of its relative step, _STEP.
 _NEAR, _STEP = 1e-8, 1e-6
 
 
@@ -33,7 +33,7 @@ class Contributions(NamedTuple):
 
     base        float64 [rows, classes], prediction without features
     prediction  float64 [rows, classes], base plus all contributions
-    parts       float64 [rows, columns, classes], contributions; [rows, columns, columns, classes] of pairs
+    parts       float64 [rows, columns, classes], contributions; of pairs of columns, [rows, columns, columns, classes]
     """
 
     base: NDArray[np.float64]
@@ -88,14 +88,14 @@ class WalkedStage(NamedTuple):
 
         The link is not additive in trees, so contributions to predictions of the forest are carried through it by the
         rescale rule (Chen, Lundberg and Lee 2022): the contributions to a class are multiplied by the slope of the link
-        between the base and the prediction. The result adds up again. For numbers the slope is 1, and nothing changes.
+        between the base and the prediction. The result adds up again. With squared error the slope is 1: no change.
         """
         floor = self._floor(forest_means.prediction)
         base, score = self._scores(forest_means.base, floor), self._scores(forest_means.prediction, floor)
         slope = self._slope(forest_means.base, forest_means.prediction, base, score, floor)
         slope = slope.reshape(len(slope), *(1 for _ in forest_means.parts.shape[2:]), slope.shape[1])
         result = Contributions(base + added.base, score + added.prediction, forest_means.parts * slope + added.parts)
-        if self.spec.target.answer_width == 2:  # the first class has the log odds with the other sign
+        if self.spec.target.answer_width == 2:  # the log odds of the first class have the opposite sign
             signs = np.array([1.0 if code == 1 else -1.0 for code in chosen])
             return Contributions._make(part * signs for part in result)
         return Contributions._make(part[..., list(chosen)] for part in result)
@@ -125,7 +125,7 @@ class WalkedStage(NamedTuple):
         high_score: NDArray[np.float64],
         floor: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return the slope of the scores between values, or their derivative where they hardly differ."""
+        """Return the slope of the scores between values, or their derivative where the values hardly differ."""
         if self.link.loss == SQUARED:
             return np.ones(high.shape)
         gap, unit = high - low, np.maximum(np.abs(low), self.link.least)
@@ -136,7 +136,7 @@ class WalkedStage(NamedTuple):
 
 
 def scale_of(forest: Forest) -> str:
-    """Return the name of the scale of contributions to the predictions of a forest, which the link decides."""
+    """Return the name of the scale on which contributions to the predictions of a forest add up."""
     if forest.files.is_refined:
         if forest.is_regression:
             return "logarithm of the prediction" if forest.config.criterion == "poisson" else "prediction"

@@ -111,8 +111,8 @@ def train(
 ) -> Forest:
     """Train a forest on a table.
 
-    The table and the options, which are the fields of `TrainConfig`, determine the forest. All other arguments, such as
-    `memory` and `threads`, do not change a bit of it.
+    The columns in use and the options, which are the fields of `TrainConfig`, determine the forest; `tune` chooses some
+    options. Arguments that say how to run, such as `memory` and `threads`, do not change a bit of it.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def train(
         the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is the table
         of the candidates.
     memory : str or int, optional
-        Memory budget of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes. None for no limit.
+        Memory budget of the whole process, such as "4GB" (1 GB is 10**9 bytes) or a number of bytes. None for no limit.
     threads : int, optional
         Worker threads. None for all processors.
     scratch : path, optional
@@ -173,7 +173,7 @@ def train(
     FormatError
         For a damaged store or run.
     OutputExistsError, BusyError
-        When `out` is there already, or another run writes it.
+        When `out` exists already, or another run writes to it.
     DiskFullError, StorageError
         When a disk is full, or an object store refuses.
     ClusterError
