@@ -82,10 +82,10 @@ def reason(error: BaseException) -> str:
 
 
 def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError | None:
-    """Return the error of the system behind an error, such as a broken disk, naming the file `path`; None without one.
+    """Return the error of the system that caused `error`, with advice and the file name `path`; None if none did.
 
-    Libraries wrap errors of the system in errors of their own. EINVAL counts as damage of the file: damaged
-    content makes libraries seek to places that no file has.
+    Libraries wrap errors of the system, such as those of a broken disk, in errors of their own. None for EINVAL, a sign
+    of a damaged file: libraries seek to invalid positions that they read from it.
     """
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _NUMBER.search(str(error))):
@@ -103,7 +103,7 @@ def advice_on(number: int | None) -> str:
 
 @contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let an error of the system in the block say what to do, and name the file or folder `path` if it names none."""
+    """Add advice to an error of the system that the block raises, and the name `path` if the error names no file."""
     try:
         yield
     except OSError as error:

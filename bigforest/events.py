@@ -56,7 +56,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Compiling(Notice):
-    """Kernels are going to be compiled, which takes about `seconds`, once per machine."""
+    """Kernels will be compiled now, which takes about `seconds`, once per machine."""
 
     seconds: float
 
@@ -73,7 +73,7 @@ class WorkerUse:
 
 @dataclass(frozen=True, slots=True)
 class WorkersUsed:
-    """A run on a cluster ended, well or not."""
+    """A run on a cluster ended, with or without an error."""
 
     workers: tuple[WorkerUse, ...]
 

@@ -70,7 +70,7 @@ def bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
 
 
 def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return a table. A column is an Arrow array, or is converted by `arrow_array`."""
+    """Return a table of the columns. `arrow_array` converts columns that are not Arrow arrays."""
     made = []
     for field in schema:
         column = columns[field.name]

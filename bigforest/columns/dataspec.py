@@ -19,11 +19,11 @@ from bigforest.options.values import Task, is_integer
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
-# Largest narrow weight of a row. A row may be in a bag 64 times: the product fits the 16 bits of an item.
+# Largest narrow weight of a row. A row may be in a bag 64 times, and 64 times this weight fits the 16 bits of an item.
 MAX_WEIGHT = 1023
 # Largest weight of a bag.
 MAX_BAG_WEIGHT = 2**31 - 1
-# Largest sum of all wide weights of a table; a bag may weigh 32 times as much within 63 bits.
+# Largest sum of all wide weights of a table. 63 bits hold a bag of 32 times this weight.
 MAX_WIDE_TOTAL = 2**58
 # Largest target of a regression: sums of squares of larger ones would overflow.
 LARGEST_NUMBER = 2.0**500
@@ -50,10 +50,10 @@ class FeatureSpec:
     codes    number of codes. Codes are the ranks of values or levels, from 0, or from 1 if values are missing.
     width    bytes of a code: 1, 2 or 4.
     slot     row of the feature in the store's matrix of this width.
-    column   column of the table that holds it: `a` for the features `a.b` and `a[3]`; None if it is `name`.
+    column   column of the table that holds the feature: `a` for `a.b` and `a[3]`; None if its name is `name`.
     missing  True if some rows have no value; their code is 0.
     fill     value of missing cells where trees split on projections (grow/filled_store.py), else None.
-    other    value of unknown levels, of a category whose levels have values (store/levels.py), else None.
+    other    value of unknown levels if levels of the category have values (store/levels.py), else None.
     """
 
     name: str
@@ -107,9 +107,9 @@ class TargetSpec:
                   integers of Polars (columns/labels.py).
     offset, step  a regression target is stored as an integer q of 64 bits; offset + q * step differs from it by at most
                   step / 2 (encode/targets.py). The step is a power of two.
-    exact         True if no target differs. Otherwise the store also has the targets themselves.
-    categories    of an Enum: all categories, in its order; of a Categorical with categories of its own: name, namespace
-                  and physical type of its pl.Categories; else empty.
+    exact         True if offset + q * step equals every target. Otherwise the store also has the targets themselves.
+    categories    for an Enum, all its categories in order; for a Categorical with its own pl.Categories, their name,
+                  namespace and physical type; else empty.
     """
 
     name: str
@@ -191,7 +191,7 @@ class DataSpec:
     rows           rows of the store.
     dropped        rows left out, because their target was missing or their weight was 0.
     missing_words  texts that meant missing values in CSV files, in addition to the usual ones.
-    separator      of the values in CSV files, if the user named one.
+    separator      character between the values in CSV files, if the user named one.
     """
 
     rows: int
@@ -208,7 +208,7 @@ class DataSpec:
 
     @property
     def total_weight(self) -> int:
-        """Sum of the weights of all rows, in steps; their number without weights."""
+        """Sum of the weights of all rows, in steps; the number of rows if they have no weights."""
         return self.rows if self.weight is None else self.weight.total
 
     @property
@@ -276,7 +276,7 @@ class DataSpec:
 def json_object(entries: Mapping[str, str]) -> str:
     """Return a JSON object of entries that are JSON texts, one per line, sorted by name.
 
-    So a wide dataspec becomes text once and not for every file that contains it.
+    A wide dataspec is thus converted to text once, and not for every file that contains it.
     """
     return "{\n" + ",\n".join(f' "{name}": {entries[name]}' for name in sorted(entries)) + "\n}"
 
@@ -293,13 +293,13 @@ def max_number(rows: int, *, weighted: bool) -> int:
 
 
 def _entries(record: Any) -> dict[str, Any]:
-    """Return the fields of a record above. dataclasses.asdict takes several times as long, because it copies."""
+    """Return the JSON entries of a spec. dataclasses.asdict takes several times as long, because it copies."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
     return {name: value for name, value in fields.items() if name not in _USUAL or value != _USUAL[name]}
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
-    """Return a record of JSON entries, some replaced by `made`. Raises KeyError unless they are its fields."""
+    """Return a `kind` of JSON entries; `made` replaces some. Raises KeyError for unknown or missing entries."""
     raw = {name: value for name, value in _USUAL.items() if name in kind.__dataclass_fields__} | raw  # type: ignore[attr-defined]
     if raw.keys() != kind.__dataclass_fields__.keys():  # type: ignore[attr-defined]
         raise KeyError(f"unknown or missing entries of {kind.__name__}")
@@ -336,7 +336,7 @@ def _sound_features(spec: DataSpec) -> bool:
             return False
         if type(feature.width) is not int or type(feature.slot) is not int:
             return False
-        # Features have the same order in the matrix of their width.
+        # The features of one width have the slots 0, 1, 2 ... in their order.
         if feature.width != code_width(feature.codes) or feature.slot != slots[feature.width]:
             return False
         slots[feature.width] += 1
@@ -390,16 +390,16 @@ def _sound_group(group: GroupSpec, rows: int) -> bool:
 def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
     named = weight.name is None or isinstance(weight.name, str)
     factors = [*weight.classes, weight.step, weight.search]
-    positive = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
+    in_range = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
     counts = all(is_integer(count, 0) for count in (weight.largest, weight.total, weight.searched))
-    if not (named and positive and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
+    if not (named and in_range and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
         return False
     if weight.wide:
-        narrow = weight.search >= 1.0 and spec.rows <= weight.searched <= MAX_BAG_WEIGHT
+        sound_search = weight.search >= 1.0 and spec.rows <= weight.searched <= MAX_BAG_WEIGHT
     else:
-        narrow = weight.search == 1.0 and weight.searched == weight.total
+        sound_search = weight.search == 1.0 and weight.searched == weight.total
     return (
-        narrow
+        sound_search
         and len(weight.classes) in (0, len(spec.target.classes))
         and 1 <= weight.largest <= (MAX_WIDE_TOTAL if weight.wide else MAX_WEIGHT)
         and spec.rows <= weight.total <= (MAX_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)

@@ -27,8 +27,8 @@ _DECIMAL = re.compile(r"Decimal\(precision=(\d{1,2}), scale=(\d{1,2})\)")
 _WITH_PARAMETERS = (pl.Datetime, pl.Duration, pl.Decimal)
 _EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
 
-# Ranges of Python: the years 1 to 9999, without the first and last day, because a time zone may shift a time beyond
-# them; the days of a timedelta.
+# Limits of Python, in days: dates of the years 1 to 9999, without the first and the last day, because a time zone may
+# shift a time beyond them; and the length of a timedelta.
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
 _MAX_DAYS = 999_999_998
 _DAY = 86_400
@@ -87,14 +87,14 @@ def label_texts(target: TargetSpec) -> list[str]:
     series = label_series(target)
     ticks, below = physical(series), [0] * len(series)
     if series.dtype == pl.Time or getattr(series.dtype, "time_unit", None) == "ns":
-        # Rounded down: rounded towards zero, a label before 1970 and one after it could have the same text.
+        # Round down. Rounding towards zero could give the same text to a label before 1970 and one after it.
         below = (ticks % 1000).to_list()
         series = (ticks - ticks % 1000).cast(series.dtype)
     texts = map(label_text, label_values(target, series))
     return [f"{text} and {rest} ns" if rest else text for text, rest in zip(texts, below, strict=True)]
 
 
-@lru_cache(maxsize=4)  # the report calls it for every row group
+@lru_cache(maxsize=4)  # the report needs them for every row group
 def stored_labels(target: TargetSpec) -> Any:
     """Return the classes as a pyarrow array, in the type of labels in out-of-bag files.
 
@@ -109,7 +109,7 @@ def stored_labels(target: TargetSpec) -> Any:
     return arrow_array(target.classes) if target.dtype in _TEXT else label_series(target).to_arrow()
 
 
-@lru_cache(maxsize=16)  # a sixth of the time of predicting one row of a frame
+@lru_cache(maxsize=16)  # without a cache, a sixth of the time to predict one row
 def proba_names(target: TargetSpec) -> tuple[str, ...]:
     """Return the names of the columns of probabilities, p_<class>, in the order of the classes."""
     return tuple(f"p_{text}" for text in label_texts(target)) if target.classes else ()
@@ -157,7 +157,7 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:
-    """Return the Polars type of the name in the dataspec. Raises ValueError, among others, for a wrong name."""
+    """Return the Polars type that the dataspec names. Raises ValueError, or another error, for a wrong name."""
     if match := _WITH_UNIT.fullmatch(target.dtype):
         kind, zone = match[1], match[3]
         unit = cast(Literal["ms", "us", "ns"], match[2])

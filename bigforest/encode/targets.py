@@ -46,12 +46,12 @@ from bigforest.source.source import Source
 # Floats, dates or times with more distinct values than this are measurements. Floats with fewer distinct values, all
 # whole, may be meant as classes.
 MAX_UNUSUAL_CLASSES = 100
-# Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value if they have gaps
-# (digits and grades).
+# Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value if there
+# are gaps between the values (digits and grades).
 MOST_NUMBERED = 30
 _LARGEST_CODE = 10
-# Rows that each class must have: _OFTEN. In small tables a quarter of the mean number of rows of a value is enough, but
-# not fewer than _LEAST_OFTEN: classes are about equally frequent there, and the largest counts are rare.
+# Each class must have _OFTEN rows. In small tables, _SHARE_OF_MEAN of the mean number of rows of a value is enough, but
+# at least _LEAST_OFTEN. Classes are about equally frequent, whereas the largest values of counts are rare.
 _OFTEN, _LEAST_OFTEN, _SHARE_OF_MEAN = 5, 3, 0.25
 
 _SLICE_ROWS = 1 << 17
@@ -77,7 +77,7 @@ class FoundClasses:
 class DistinctValues(NamedTuple):
     """Distinct values of a target, ascending, and the number of rows with a value.
 
-    With more distinct values than requested, both are of the first rows only.
+    If there are more distinct values than requested, both describe the first rows only.
     """
 
     values: pl.Series
@@ -126,9 +126,9 @@ def find_task(source: Source, target: FlatColumn, requested: Task | None, possib
 def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
     """Return the task of a target of whole numbers.
 
-    Classes: at most two distinct values; or at most MOST_NUMBERED, from -1 to 10 or without a gap from 0 or 1 on, each
-    in at least _OFTEN rows, or fewer in small tables. Counts and measurements fail the last condition in tables of any
-    size, because their largest values are rare.
+    At most two distinct values are classes. Up to MOST_NUMBERED are classes if they lie in -1 .. 10, or begin with 0 or
+    1 and have no gap, and if each has at least _OFTEN rows (fewer in small tables). Counts and measurements do not
+    satisfy the last condition in tables of any size, because their largest values are rare.
     """
     counts, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -138,7 +138,7 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
         counts = pl.concat([counts, rows.cast(counts.schema)]).group_by("value").sum().sort("value")
         if counts.height > MOST_NUMBERED:
             return TargetTask("regression", None, f"more than {MOST_NUMBERED} different whole numbers")
-    if not kept:  # refused when it is encoded
+    if not kept:  # a target without values is refused when it is encoded
         return TargetTask("classification", DistinctValues(counts["value"], 0))
     least, most, fewest = int(counts["value"][0]), int(counts["value"][-1]), min(counts["rows"].to_list())
     distinct = DistinctValues(counts["value"], kept)
@@ -156,7 +156,7 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
 
 
 def why_regression(source: Source, target: FlatColumn) -> str | None:
-    """Return why a target of floats or decimals, a regression, may be meant as classes; None if it may not."""
+    """Return why a target of floats or decimals, a regression, may be meant as classes; None without a reason."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
@@ -229,7 +229,7 @@ def find_classes(
 
 
 def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
-    """Return the codes of the rows with a class in a slice, and the places of these rows; None if all have a class."""
+    """Return the codes of the rows with a class in a slice, and the places of these rows, None if all have a class."""
     values, labels = present_values(series), classes.labels
     text = labels.dtype == pl.String
     codes = level_codes(values, labels, 0) if text else places_among(values, labels).to_numpy()
@@ -294,7 +294,7 @@ _MIN_STEP_BITS = -1074
 _SMALLEST_RANGE = 2.0**-450
 # A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
-# At least this many targets, if there are as many, are sampled for the quartiles.
+# Least number of targets in the sample for the quartiles; all targets if there are fewer.
 _SAMPLE = 1 << 17
 
 
@@ -327,7 +327,7 @@ def find_numbers(
             "another column, or learn classes"
         )
     low, high = math.inf, -math.inf
-    exact: set[int] = set()  # the extremes of whole numbers and decimals
+    extremes: set[int] = set()  # of whole numbers and decimals that are one float
     kept = 0
     apart = max(1, rows // _SAMPLE)
     sample: list[NDArray[np.float64]] = []
@@ -338,8 +338,8 @@ def find_numbers(
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
             if low == high and not dtype.is_float():
-                exact |= {int(extreme) for extreme in (physical(series).min(), physical(series).max())}  # type: ignore[arg-type]
-    if low == high and len(exact) > 1:
+                extremes |= {int(extreme) for extreme in (physical(series).min(), physical(series).max())}  # type: ignore[arg-type]
+    if low == high and len(extremes) > 1:
         raise DataError(
             f"target {name!r} has different values that are one float64, {low!r}; subtract their mean, or cast "
             "them to text to predict classes"
@@ -377,7 +377,7 @@ def _typical_distance(sample: NDArray[np.float64]) -> float:
 
 
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
-    """Return the values of a slice other than null and NaN, and their places; None for the places of a full slice."""
+    """Return the values of a slice other than null and NaN, and their places, which are None if no value is missing."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     present = ~np.isnan(values)
     if present.all():

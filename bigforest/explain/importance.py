@@ -27,7 +27,7 @@ from bigforest.forest.parts import read_span
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES
 
-# Bytes of a feature in a tree: its decrease and its share, and its line of a table, before and while it is written.
+# Bytes for each feature of each tree: its decrease and share, and its row of a table, held twice while it is written.
 _CELL_BYTES = 16 + 2 * 32
 # Nanoseconds on one thread for reading a node, and for adding the label of a row to its leaf. Measured.
 _NODE_NS = 450.0
@@ -45,8 +45,8 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `importance`, the mean decrease of impurity by feature, and `importance-trees`, by tree.
 
     decrease    share of the feature in the total decrease of impurity: forest/format.py FEATURES.
-    importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
-                count as 0), and its standard error.
+    importance  share of the feature in the decrease of a tree, mean over the trees, as in scikit-learn. The share in a
+                tree of a single leaf is 0. `standard_error` is the error of this mean.
     """
     folder = job.folder.without_rows()
     if folder.has_all(["importance", "importance-trees"]):
@@ -106,19 +106,19 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
     spec = job.forest.spec
     decreases = np.full((stock.tree_count, len(spec.features)), np.nan)
     job.over_trees("unbiased", plan, oob_decreases, (stock, oob), decreases.__setitem__)
-    grown = decreases[~np.isnan(decreases).any(axis=1)]
+    tested = decreases[~np.isnan(decreases).any(axis=1)]
     names = spec.feature_names
     columns = {
         "feature": names,
-        "importance": grown.mean(axis=0) if len(grown) else np.full(len(names), np.nan),
-        "standard_error": error_over_trees(grown),
+        "importance": tested.mean(axis=0) if len(tested) else np.full(len(names), np.nan),
+        "standard_error": error_over_trees(tested),
     }
     job.folder.write("unbiased", pl.DataFrame(columns), settings)
     job.folder.write("unbiased-trees", by_tree(names, decreases), settings)
 
 
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
-    """Task: MDI-oob of some trees, float64 [trees, features]; nan for a tree that leaves out no row."""
+    """Task: MDI-oob of some trees, float64 [trees, features]; nan for a tree without out-of-bag rows."""
     features = len(stock.trees.header.spec.features)
     decreases = []
     for tree in load_trees(stock, oob.table, entries):
@@ -138,12 +138,12 @@ def _oob_decrease(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32])
     table = oob.table
     weight = table.weight()
     leaves = leaf_positions(tree, table.values(), rows) - np.uint32(tree.begin)
-    labels, truth = np.zeros(tree.answer.shape), table.target()[rows]
+    label_sums, truth = np.zeros(tree.answer.shape), table.target()[rows]
     counted = np.ones(rows.size) if weight is None else weight[rows]
     if table.is_classification:
-        np.add.at(labels, (leaves, truth), counted)
+        np.add.at(label_sums, (leaves, truth), counted)
     else:
-        np.add.at(labels[:, 0], leaves, counted * truth)
+        np.add.at(label_sums[:, 0], leaves, counted * truth)
     out = np.zeros(len(table.used) + 1)
-    decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, labels, out)
+    decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, label_sums, out)
     return out[:-1] / (rows.size if weight is None else weight[rows].sum())

@@ -13,7 +13,7 @@ from bigforest.options.values import check_flag, check_word, is_integer, plain, 
 
 Loss = Literal["error", "log_loss", "mse", "poisson_deviance"]
 
-# Classes that a message names.
+# Largest number of classes that a message lists.
 _NAMED = 10
 
 
@@ -106,11 +106,11 @@ class ExplainOptions:
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, target: TargetSpec) -> tuple[int, ...]:
-        """Return the codes of the classes to explain. Raises ConfigError for one that the target does not have."""
+        """Return the codes of the classes to explain. Raises ConfigError for an unknown or repeated class."""
         requested = self.classes or ()
         try:
             codes = requested_codes(requested, target)
-        except TypeError:  # of no type that labels have
+        except TypeError:  # a label of a type that no class can have
             codes = [UNKNOWN]
         if UNKNOWN in codes or len(set(codes)) < len(codes) or not codes:
             problem = "no class was given" if not codes else "one is given twice"
@@ -120,7 +120,7 @@ class ExplainOptions:
         return tuple(codes)
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
-        """Return the positions of features in the dataspec. Raises ConfigError for a name that is not one."""
+        """Return the positions of features in the dataspec. Raises ConfigError for an unknown or repeated name."""
         place_of = {feature.name: place for place, feature in enumerate(spec.features)}
         wrong = [name for name in names if not isinstance(name, str) or name not in place_of]
         if wrong or not names or len(set(names)) < len(names):

@@ -40,14 +40,14 @@ def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
         builder.start_tree()
         for node in range(tree.nodes):
             builder.start_node(node)
-            _node(builder, tree, node, places)
+            _add_node(builder, tree, node, places)
             builder.end_node()
         builder.end_tree()
     return builder.commit()
 
 
 def _places(files: ForestFiles) -> list[dict[str, int]]:
-    """Return the position of each level among the levels of its feature; empty for numeric features."""
+    """Return for each feature the positions of its levels; empty for numeric features."""
     return [
         {level: place for place, level in enumerate(files.levels.of(number).to_list())}
         if feature.kind == "category"
@@ -56,7 +56,7 @@ def _places(files: ForestFiles) -> list[dict[str, int]]:
     ]
 
 
-def _node(builder: Any, tree: ExportedTree, node: int, places: list[dict[str, int]]) -> None:
+def _add_node(builder: Any, tree: ExportedTree, node: int, places: list[dict[str, int]]) -> None:
     left, right, feature = int(tree.left[node]), int(tree.right[node]), int(tree.feature[node])
     if left < 0:
         votes = tree.votes[node].tolist()

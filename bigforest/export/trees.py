@@ -20,7 +20,7 @@ from bigforest.forest.refinement import SEQUENCES
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 
 _VOTES = ("soft", "hard")
-# Of shares of classes, [nodes, classes].
+# Functions from the class shares of nodes, [nodes, classes], to their impurity, [nodes].
 _IMPURITIES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "gini": lambda shares: 1.0 - (shares * shares).sum(axis=1),
     "entropy": lambda shares: 0.0 - (shares * np.log2(np.where(shares > 0.0, shares, 1.0))).sum(axis=1),
@@ -36,8 +36,8 @@ class ExportedTree(NamedTuple):
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
     default_left  bool: True if missing values go left. In a node on a category: True if all levels go left except
                   for `levels`, False if all go right except for them
-    levels        exceptions from `default_left` in a node on a category, None among them for missing values; None in
-                  other nodes
+    levels        in a node on a category, the exceptions from `default_left`, with missing values as None; in other
+                  nodes None instead of a list
     votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value. In the boosted
                   stage float64 [nodes, scores], numbers that are added to the prediction on the scale of the link
     weight        float64, weight of the bag rows
@@ -70,7 +70,7 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
     """Yield the trees, one after the other, for the format `to`, without the boosted stage. Raises ConfigError for a
     forest that no format supports, and FormatError.
 
-    listener  is told of the stage "export", which ends with the last tree.
+    listener  receives the events of the stage "export", which ends with the last tree.
     """
     if files.config.weighs_trees:
         raise ConfigError(
@@ -140,12 +140,12 @@ def export_tree(
 
 
 def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
-    """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], shrunk as the forest is."""
+    """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], with the forest's shrinkage."""
     values = answers_of(nodes.counts, nodes.value)
     if not files.shrinkage.amount:
         return values
     rows = nodes.weight * files.spec.weight_unit
-    # The difference of a child from its parent shrinks to this share of it.
+    # Share that shrinkage keeps of the difference between a node and its parent.
     kept = rows / (rows + files.shrinkage.amount)
     shrunk = values.copy()
     for node, *children in _by_depth(nodes):
@@ -165,8 +165,8 @@ def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
 def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes].
 
-    The impurity of a node is its `gain` plus the weighted mean over its children. That of a leaf is computed from its
-    counts; in regression, and by a criterion from outside the package, it is not known, and taken as 0.
+    The impurity of a node is its `gain` plus the weighted mean over its children. The impurity of a leaf is
+    computed from its counts. For regression, and for a criterion from outside the package, it is unknown and set to 0.
     """
     weight, impurities = nodes.weight.astype(np.float64), np.zeros(nodes.feature.size)
     of_shares = _IMPURITIES.get(str(files.config.impurity))

@@ -30,7 +30,7 @@ from bigforest.source.open import table_in_memory
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
-    """Return a table with names of columns as a frame; None for arrays and lists without.
+    """Return a table with named columns as a frame; None for an array or list whose columns have no names.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
@@ -38,7 +38,7 @@ def table_frame(X: Any) -> pl.DataFrame | None:
     if package not in ("pandas", "pyarrow", "polars") and not has_named_columns(X):
         X = arrow_stream(X)
     has_columns = isinstance(X, pl.DataFrame | pl.LazyFrame) or (package == "pandas" and hasattr(X, "columns"))
-    if X is None or not (has_columns or has_named_columns(X) or hasattr(X, "schema")):  # of Arrow
+    if X is None or not (has_columns or has_named_columns(X) or hasattr(X, "schema")):  # Arrow has schemas
         return None
     frame = table_in_memory(X)
     infinite = frame.select(cs.float().is_infinite().any())
@@ -49,18 +49,19 @@ def table_frame(X: Any) -> pl.DataFrame | None:
 
 
 def unmasked(values: Any) -> Any:
-    """Replace masked cells of an array by NaN, as scikit-learn would ignore the mask."""
+    """Replace masked cells of an array by NaN, because scikit-learn would ignore the mask."""
     return plain_array(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
-    """Return an array of objects or text, or a list of rows with some, as an array of objects; otherwise None."""
+    """Return a table of objects or text, an array or a list of rows, as an array of objects; None for other input."""
     cells = table_of_list(X)
     mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
     return np.asarray(cells, object) if mixed else None
 
 
 def has_text(cells: NDArray[np.object_]) -> bool:
+    """Return True if a cell is text that cannot be read as a number."""
     try:
         cells.astype(np.float64)
     except ValueError:
@@ -116,15 +117,15 @@ def outputs_of(y: Any) -> list[Any]:
     return columns if len(columns) > 1 else [column_or_1d(y, warn=True)]
 
 
-def only(of_outputs: Sequence[Any]) -> Any:
-    """Return a list of several outputs' items, or the item of a single output, as scikit-learn does."""
-    return list(of_outputs) if len(of_outputs) > 1 else of_outputs[0]
+def only(items: Sequence[Any]) -> Any:
+    """Return a list with an item for each output, or the item alone for a single output, as scikit-learn does."""
+    return list(items) if len(items) > 1 else items[0]
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Stack predictions as columns, one for each output. A single output keeps its one dimension.
+    """Stack predictions as columns, one for each output. A single output remains a vector.
 
-    Types without a common one, such as numbers and text, become objects.
+    Outputs without a common type, such as numbers and text, become objects.
     """
     if len(columns) == 1:
         return columns[0]
@@ -150,14 +151,14 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
 
 
 def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
-    """Return labels as forests store them: whole numbers, booleans, or text, which may be ordered differently."""
-    if labels.dtype.kind == "f":  # whole numbers, as check_classification_targets has found
+    """Return labels as forests store them: whole numbers, booleans, or text. Sorting the text may change the order."""
+    if labels.dtype.kind == "f":  # whole numbers: check_classification_targets refuses others
         labels = labels.astype(np.int64)
     return pl.Series(labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()])
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
-    """Return the regression targets as float64. Raises DataError for dates, and names a value that is no number."""
+    """Return the regression targets as float64. Raises DataError for dates and values that are not numbers."""
     if np.asarray(y).dtype.kind in "mM":
         raise DataError("y has dates or durations, and regression predicts numbers; convert them, in a unit you choose")
     try:

@@ -1,9 +1,9 @@
-"""Writing a store (format.py): tasks write parts in any order, which are joined in the order of the features.
+"""Writing a store (format.py). Tasks write parts in any order; the parts are joined in the order of the features.
 
-1. `PartWriter` (in tasks): consecutive features, in files of their own.
+1. `PartWriter` (in tasks): a part has consecutive features and files of its own.
 2. `StoreWriter.append`: the bytes of a part follow those of the parts before it, in each file of the store.
-3. `StoreWriter.join`, on a cluster: workers copy instead, in ranges of a file, each copied by one process. Ranges begin
-   at multiples of their size, so no two processes write to the same page of a file.
+3. `StoreWriter.join`, on a cluster: workers copy the parts instead. A task copies one range of a file of the store.
+   Ranges begin at multiples of their size, so no two tasks write to the same page of a file.
 4. `StoreWriter.finish`: checksums, then the manifest.
 
     parts of codes-u8.bin   [a a a a] [b b c c c]          features a | b c
@@ -60,7 +60,7 @@ from bigforest.store.levels import LevelsFile, level_tables
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
 _X_TO_8 = 1 << 23
-# Bytes of a range, and bytes that are copied at once.
+# Bytes of a range, and bytes that one read copies.
 RANGE_BYTES = 1 << 26
 COPY_BYTES = 1 << 20
 
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
 
 
 class FileRange(NamedTuple):
-    """Contents of the file `path` from `begin` on: the pieces, in order."""
+    """A range of the file `path`, from `begin` on, and the pieces of other files to copy there, in order."""
 
     path: Path
     begin: int
@@ -82,7 +82,7 @@ class FileRange(NamedTuple):
 
 
 def cut_ranges(path: Path, parts: Sequence[tuple[Path, int]], range_bytes: int = RANGE_BYTES) -> list[FileRange]:
-    """Return the ranges of a file that is made of others, one after the other; parts: these, and their bytes."""
+    """Return the ranges of the concatenation `path` of files; parts: path and number of bytes of each file."""
     pieces: list[list[Piece]] = []
     room = 0
     for part, size in parts:
@@ -100,10 +100,10 @@ def cut_ranges(path: Path, parts: Sequence[tuple[Path, int]], range_bytes: int =
 def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
     """Task: write a range of an existing file, `copy_bytes` at a time.
 
-    If this worker is slow or was taken for dead, another worker may write the range, and the pieces are removed. This
-    worker must then not touch the file any more: its readers would find its time changed. A piece is therefore opened
-    anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that
-    is already on its way to the server puts the same bytes in the same place.
+    If this worker is slow or was taken for dead, another worker may write the range, and the client then removes the
+    pieces. This worker must then not write to the file any more: its readers would see a new modification time. A piece
+    is therefore opened anew for every read. Opening asks the file server; a check for existence may be answered from a
+    cache. A write that is already on its way to the server puts the same bytes in the same place.
     """
     with target.path.open("r+b") as out:
         out.seek(target.begin)
@@ -152,9 +152,9 @@ class BlockChecksums:
 
 
 def joined_crc(first: int, second: int, size: int) -> int:
-    """Return the CRC-32 of two pieces of bytes, one after the other, from their checksums.
+    """Return the CRC-32 of two pieces of bytes, one after the other, from the checksum of each.
 
-    size  bytes of the second piece.
+    size  number of bytes of the second piece.
     """
     power, square = _ONE, _X_TO_8
     while size:
@@ -166,7 +166,7 @@ def joined_crc(first: int, second: int, size: int) -> int:
 
 
 def _product(first: int, second: int) -> int:
-    """Return the product of two polynomials modulo that of CRC-32."""
+    """Return the product of two polynomials modulo the polynomial of CRC-32."""
     product, bit = 0, _ONE
     while bit:
         if first & bit:
@@ -181,7 +181,7 @@ _BY_BLOCK = {*CODES.values(), TARGET}
 
 
 class PartFile(NamedTuple):
-    """A file of a part; its bytes, and the CRC-32 of them all, 0 where blocks have checksums or there is none."""
+    """A file of a part, its number of bytes and its CRC-32; crc 0 if its blocks have checksums, both 0 for levels."""
 
     path: Path
     size: int
@@ -189,11 +189,11 @@ class PartFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Features that a `PartWriter` has written, and that are not yet appended.
+    """Features that a `PartWriter` has written, to be appended to a store.
 
     features   their specs, without the slot
     checksums  checksums of the blocks of each feature
-    files      the written files, by name of the file of the store to append to
+    files      the written files; the key is the name of the file of the store that they are appended to
     """
 
     features: list[FeatureSpec]
@@ -215,7 +215,7 @@ class _Files:
         return self._folder / f"{self._prefix}{name}"
 
     def append(self, name: str, array: NDArray[Any]) -> None:
-        """Add cells, contiguous, to a file."""
+        """Append a contiguous array to a file."""
         if name not in self._files:
             with naming_file(path := self.path(name)):
                 self._files[name] = path.open("wb")
@@ -238,10 +238,10 @@ class _Files:
 
 
 class PartWriter:
-    """Consecutive features, in files of their own, even if another process writes the same part. No column need be in
-    memory as a whole.
+    """Writer of a part. The names of its files are random, so another process can write the same part at the same time.
 
-    For each feature `values` are appended first, then `end_feature` takes its codes.
+    For each feature, call `values` for each piece of its values, `levels` if it is a category, then `end_feature` with
+    its codes. No column need be in memory as a whole.
     """
 
     def __init__(self, folder: Path, index: int) -> None:
@@ -262,7 +262,7 @@ class PartWriter:
         self._outbox.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
-        """Append the smallest and largest value of the next codes of the feature; `high` is None without max_bins."""
+        """Append the smallest and the largest value of each of the next codes; `high` is None without max_bins."""
         self._codes += len(low)
         self._files.append(LOW, low.astype(VALUE_TYPE, copy=False))
         if high is not None:
@@ -307,13 +307,13 @@ class PartWriter:
 
 
 class StoreWriter:
-    """A store in the making, in a folder that is not there yet; complete when `finish` has returned.
+    """Writer of a store, in a new folder. The store is complete when `finish` has returned.
 
     Parts are written by any thread or process, in any order, to files of their own; `append` copies them while they are
-    still in the page cache. So no codes wait in memory for a slow column before them.
+    still in the page cache. So codes never wait in memory for the features before them.
 
-    parts   where they are written; in the folder of the store unless given.
-    shared  True if other processes copy the parts, in a folder that they see: `append` only notes them, until `join`.
+    parts   folder of the parts, by default in the folder of the store.
+    shared  True if workers share this folder: `append` then only records parts, and `join` lets workers copy them.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:
@@ -342,10 +342,10 @@ class StoreWriter:
         self._levels.close()
 
     def add_rows(self, target: NDArray[Any], numbers: NDArray[Any] | None) -> None:
-        """Append rows.
+        """Append the targets of the next rows.
 
         target   class codes, or whole numbers of 64 bits.
-        numbers  numbers of the rows in the source, if rows of the source are left out.
+        numbers  row numbers in the source; None if all rows of the source are kept.
         """
         kind = TARGET_TYPES["regression" if target.dtype == np.int64 else "classification"]
         cells = np.ascontiguousarray(target, dtype=kind)
@@ -357,7 +357,7 @@ class StoreWriter:
             self._files.append(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
     def add(self, name: str, cells: NDArray[Any], kind: np.dtype[Any]) -> None:
-        """Append the cells of the next rows to the file of their groups, weights, or inexact targets."""
+        """Append cells of the next rows to the file `name`: groups, weights, or regression targets as floats."""
         self._files.append(name, np.ascontiguousarray(cells, dtype=kind))
 
     def target(self) -> Path:
@@ -373,7 +373,7 @@ class StoreWriter:
         return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
-        """Make the features of `part` the next ones. Its files are removed when they are copied."""
+        """Append the features of `part` to those of the store. Each file of the part is removed once it is copied."""
         for name, file in part.files.items():
             if name == LEVELS:
                 self._append_levels(file.path)
@@ -391,17 +391,17 @@ class StoreWriter:
         self._checksums.extend(part.checksums)
 
     def join(self, executor: Executor) -> None:
-        """Let the workers copy the parts, which have all been appended. Each is removed when it is copied."""
+        """Let the workers copy all appended parts. Each file of a part is removed once it is copied."""
         ranges: list[FileRange] = []
         for name, files in self._parts.items():
             self._files.path(name).touch(exist_ok=False)
             ranges += cut_ranges(self._files.path(name), [(file.path, file.size) for file in files])
-        left = Counter(piece.path for each in ranges for piece in each.pieces)
+        uncopied = Counter(piece.path for each in ranges for piece in each.pieces)
 
         def remove_copied(index: int, _: None) -> None:
             for piece in ranges[index].pieces:
-                left[piece.path] -= 1
-                if not left[piece.path]:
+                uncopied[piece.path] -= 1
+                if not uncopied[piece.path]:
                     piece.path.unlink()
 
         executor.run(write_range, [(each,) for each in ranges], remove_copied, even=True)
@@ -427,15 +427,15 @@ class StoreWriter:
             with levels.open("rb") as content:
                 for piece in iter(lambda: content.read(COPY_BYTES), b""):
                     crc[LEVELS] = zlib.crc32(piece, crc.get(LEVELS, 0))
-        remove(self.parts)  # attempts of tasks that were done twice may have left files
+        remove(self.parts)  # a task that ran twice may have left files
         spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight, missing_words, separator)
-        size = 0 if levels is None else levels.stat().st_size
+        levels_size = 0 if levels is None else levels.stat().st_size
         whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
-        manifest = Manifest(spec, self._max_bins, whole, size)
+        manifest = Manifest(spec, self._max_bins, whole, levels_size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
     def _append_levels(self, path: Path) -> None:
-        """Append the levels of a part, some at a time. They are by the features of the part, which follow ours."""
+        """Append the levels of a part, one row group at a time, with the feature numbers of the store."""
         with pq.ParquetFile(readable(path)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
