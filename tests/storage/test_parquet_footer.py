@@ -86,3 +86,12 @@ def test_row_groups__of_damaged_footers(tmp_path: Path) -> None:
         except ValueError:
             refused += 1
     assert refused > cases / 5
+
+
+@pytest.mark.parametrize("footer", [b"\x1c" * 5_000, b""], ids=["deep", "longer than the file"])
+def test_row_groups__of_impossible_footers(tmp_path: Path, footer: bytes) -> None:
+    """Structures within structures, and a length of a footer that would begin before the file."""
+    length = len(footer) or 4
+    (tmp_path / "t.parquet").write_bytes(footer + length.to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(ValueError, match=r"footer is damaged|does not end as a Parquet file"):
+        row_groups(tmp_path / "t.parquet")
