@@ -173,3 +173,14 @@ def test_direction__bounds_all_projections(terms: list[tuple[float, float, float
             for w, v in zip(weight, value, strict=True):
                 projection += w * v
             assert not np.isfinite(projection) or least <= projection <= most
+
+
+def test_range__bounds_projections_however_they_are_rounded() -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(100):
+        values, weight = draw.normal(size=12), draw.normal(size=12)
+        least, most = Direction(np.arange(12, dtype=np.uint32), weight).range(Spans(values, values))
+        projection = 0.0
+        for each, value in zip(weight.tolist(), values.tolist(), strict=True):
+            projection += each * value
+        assert least <= projection <= most
