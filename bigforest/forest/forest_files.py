@@ -3,7 +3,7 @@
     f.forest/
       trees/part-NNNNNNN.parquet    the nodes of consecutive trees; NNNNNNN is the number of the first tree
       features.parquet              importance of each feature
-      run.parquet                   stages of training; in its metadata the origin, lambda and power
+      run.parquet                   stages of training; in its metadata origin, lambda, power, rounds, checksums
       refine/trees.parquet          trees of the boosted stage                 refine
       levels.parquet                levels of categories                       if there are categories
       ranks.parquet                 ranks of the training values               ranks
@@ -135,7 +135,8 @@ class ForestFiles:
     header      dataspec (`spec`), configuration (`config`) and levels, which are the same in all files.
     choices     lambda, power and rounds of the boosted stage, chosen after the trees were grown.
     changed     changes of `choices` that are not in the files: by Forest.shrink, Forest.sharpen, Forest.unrefined.
-    holding     object that keeps a temporary directory as long as this object or a LazyFrame of its files; or None.
+    holding     object that keeps a temporary directory as long as this object or a LazyFrame of its files exists; or
+                None.
     parts       the files of trees, in order, each with its trees and number of nodes.
     part_files  paths of `parts`.
     stamp       identity of the run that was opened, checked by all later reads (run_file.py); None while run.parquet
@@ -178,7 +179,7 @@ class ForestFiles:
 
     @classmethod
     def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
-        """Return the files of a run that has written its trees. All files but the trees may be missing."""
+        """Return the files of a run that has written its trees. Only trees and levels need exist."""
         directory = absolute_path(directory)
         stamp = RunStamp.of(directory)
         header, parts = check_parts(directory)
@@ -192,7 +193,7 @@ class ForestFiles:
         )
 
     def same_run(self) -> AbstractContextManager[None]:
-        """Raise FormatError if another forest has replaced the opened one, before or after the block."""
+        """Check before and after the block: raise FormatError if another forest has replaced the opened one."""
         return same_run(self.stamp)
 
     @property
@@ -241,7 +242,7 @@ class ForestFiles:
             return next(islice(read_trees(part, self.header), number - part.trees.start, None))
 
     def read(self, file_format: FileFormat) -> pl.DataFrame:
-        """Read one of the small files, which has a row. Raises FormatError."""
+        """Read a file of one table. Raises FormatError, also if the table is empty."""
         path = file_format.at(self.directory)
         with self.same_run():
             return to_frame(with_rows(read_table(path, file_format, self.identity), path))
@@ -257,8 +258,8 @@ class ForestFiles:
 
     @cached_property
     def revised(self) -> str | None:
-        """The first revision after training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None without
-        one."""
+        """A revision after training; of several the first of "pruned", "calibrated", "shrunk", "sharpened" and
+        "unrefined"; None without one."""
         return next((word for stage, word in _REVISED.items() if stage in self.stages), None)
 
     @property
@@ -332,7 +333,7 @@ class ForestFiles:
 
     @property
     def winner(self) -> str:
-        """The candidate of the comparison that the forest is, with its loss, as a text. Raises as `tuning`."""
+        """A text that names the winning candidate of the comparison, and its loss. Raises as `tuning`."""
         tuning = self.tuning
         [winner] = tuning.filter("winner").to_dicts()
         metric = winner["metric"].replace("_", " ")

@@ -47,7 +47,7 @@ _TREE = Column("tree", pa.uint32(), "number of the tree, from 0")
 _ROW = Column("row", pa.uint64(), "number of the row in the training data, from 0")
 _FEATURE = Column("feature", pa.uint32(), "position in the training table")
 _TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
-_REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of them")
+_REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of these trees")
 _OUT_OF_BAG = Column("rows", pa.uint64(), "rows that are out of bag for at least one tree")
 
 # Placeholder for the type of the labels, which `oob_formats` fills in. No column is binary otherwise.
@@ -114,7 +114,7 @@ _NODES = (
     Column(
         "counts",
         _counts(pa.uint32()),
-        "the same by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
+        "`weight` by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
         "regression",
         null=True,
     ),
@@ -144,7 +144,7 @@ FILES: dict[str, tuple[Column, ...]] = {
     "levels.parquet": (*LEVEL_COLUMNS, VALUE_COLUMN),
     "ranks.parquet": (
         _FEATURE,
-        Column("value", pa.float64(), "ascending within a feature"),
+        Column("value", pa.float64(), "value in the training table, ascending within a feature"),
         Column("rank", pa.float64(), "average rank of its rows, from 1"),
     ),
     "boosting.parquet": (
@@ -312,8 +312,8 @@ FILES: dict[str, tuple[Column, ...]] = {
             "not be trained",
             null=True,
         ),
-        Column("difference", pa.float64(), "its loss minus the lowest loss of that round", null=True),
-        Column("standard_error", pa.float64(), "of the difference, paired by row", null=True),
+        Column("difference", pa.float64(), "its loss minus the lowest loss of the same round", null=True),
+        Column("standard_error", pa.float64(), "standard error of the difference, paired by row", null=True),
         Column(
             "cross_fitted",
             pa.float64(),
@@ -326,7 +326,7 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column("retired", pa.string(), "reason why it was retired; null for candidates that finished", null=True),
         Column("winner", pa.bool_(), "whether it is this forest"),
     ),
-    "targets/values.parquet": (Column("value", pa.float64(), "ascending"),),
+    "targets/values.parquet": (Column("value", pa.float64(), "distinct training targets, ascending"),),
     "targets/part-NNNNNNN.parquet": (
         _TREE,
         Column("node", pa.uint32(), "number of the leaf"),
@@ -352,7 +352,7 @@ class FileFormat(NamedTuple):
     """A file of a forest, or all of its files part-NNNNNNN.parquet in a folder.
 
     name     path below the directory of the forest.
-    kind     in the metadata of the file.
+    kind     text `kind` in the metadata of the file.
     columns  schema of the file.
     """
 
@@ -403,14 +403,15 @@ def trees_format(spec: DataSpec) -> FileFormat:
 
 
 def levels_format(spec: DataSpec) -> FileFormat:
-    """Return the format of the levels of categories, which have values if trees split on these."""
+    """Return the format of the levels of categories. It has a column of values if trees split on values of levels."""
     has_values = any(feature.has_level_values for feature in spec.features)
     return FileFormat("levels.parquet", "levels", LEVELS_WITH_VALUES if has_values else LEVELS)
 
 
 def oob_formats(target: TargetSpec, impurity: str) -> dict[str, FileFormat]:
-    """Return the files of the out-of-bag report of a forest by this impurity, by name: rows, curve, metrics and, for
-    classes, confusion.
+    """Return the formats of the out-of-bag report, by name: rows, curve, metrics and, for classes, confusion.
+
+    impurity  impurity by which the forest was grown
 
     The fields of the metrics are described in metrics/classes.py ClassMetrics and metrics/numbers.py NumberMetrics. The
     area of a class is also null if all rows or none are of this class. All metrics are null if no row is out of bag.

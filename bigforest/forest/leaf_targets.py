@@ -33,10 +33,10 @@ from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
 FOLDER = "targets"
-# Targets in a row group of a file, which is read as a whole. A leaf with more targets is a row group of its own.
+# Most targets in a row group, which is read as a whole. A leaf with more targets is a row group of its own.
 _GROUP_ENTRIES = 1 << 18
 # Largest difference between the mean of the targets in a leaf and the value of the leaf, as a share of the range of all
-# targets.
+# targets, in addition to the step of targets.
 _NEAR = 2.0**-20
 
 
@@ -69,8 +69,7 @@ class LeafTargets(NamedTuple):
         return self.held + self.code.nbytes + self.reach.nbytes
 
     def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
-        """Compare the weighted means of the targets of leaves with `mean`. Return True if they agree up to the
-        precision of weights.
+        """Return True if the weighted means of the targets of leaves equal `mean`, up to the precision of weights.
 
         mean  float64 [leaves], means of the leaves from number `leaf` on
         step  step of the targets, see TargetSpec
@@ -134,7 +133,7 @@ class LeavesOfTree(NamedTuple):
 
 
 def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree]) -> Iterator[pa.Table]:
-    """Yield consecutive leaves of a tree, given some at a time, as tables, one for each row group."""
+    """Yield a table for each row group of a tree; leaves: consecutive leaves of the tree, some at a time."""
     rest: LeavesOfTree | None = None
     for piece in leaves:
         held = piece if rest is None else rest.followed_by(piece)
@@ -170,15 +169,15 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     parts = parts_in(directory, FOLDER)
     files = [open_parquet(path) for path in parts]
     leaves = sum(file.metadata.num_rows for file in files)
-    room = sum(_entries(path) for path in parts)
-    code, reach = (_room(room, scratch, mapped=mapped) for _ in range(2))
+    most = sum(_most_entries(path) for path in parts)
+    code, reach = (_entries_array(most, scratch, mapped=mapped) for _ in range(2))
     start = np.zeros(leaves + 1, np.uint64)
     tree, node = np.empty(leaves, np.uint32), np.empty(leaves, np.uint32)
     leaf = entry = 0
     for path in parts:
         for batch in _batches(path, header):
             trees, ends, codes, weights = _leaves(batch, path)
-            if leaf + trees.size > leaves or entry + codes.size > room:
+            if leaf + trees.size > leaves or entry + codes.size > most:
                 raise damaged_forest(f"{path} has more rows than it says")
             tree[leaf : leaf + trees.size] = trees
             node[leaf : leaf + trees.size] = as_numpy(batch.column("node"))
@@ -228,14 +227,14 @@ def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     return value
 
 
-def _entries(path: Path) -> int:
-    """Return an upper bound of the targets in a file, from its metadata."""
+def _most_entries(path: Path) -> int:
+    """Return an upper bound of the number of targets in the leaves of a file, from its metadata."""
     with decoding(path):
         chunks = [chunk for group in row_groups(path) for chunk in group]
     return sum(chunk.values or 0 for chunk in chunks if chunk.name.startswith("targets."))
 
 
-def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uint32]:
+def _entries_array(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uint32]:
     if not mapped or not entries:
         try:
             return np.empty(entries, np.uint32)
@@ -258,7 +257,7 @@ def _batches(path: Path, header: Header) -> Iterator[Any]:
 def _leaves(
     batch: Any, path: Path
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the trees of some leaves, the end of the targets of each leaf, and codes and weights of the targets."""
+    """Return the tree of each leaf, the end of its targets, and codes and weights of all targets of the batch."""
     lists = [batch.column(name) for name in ("targets", "weights")]
     offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
     lengths = [np.diff(offsets_of_list) for offsets_of_list in offsets]

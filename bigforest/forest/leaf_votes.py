@@ -42,14 +42,15 @@ from bigforest.store.store import Store
 
 FOLDER = "votes"
 _NAME = re.compile(r"part-(\d{7,10})\.leaves")
-# Bytes of a row in a tree; bytes of ballots, without those of the last tree, at which a file is full.
+# Bytes of an out-of-bag row of a tree in a file; bytes in memory of leaves and loaded ballots at which a file is full.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
 LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
-# Rows of a chunk at most: each costs some tens of us to read and add up, but a small table is to have several.
+# Most rows of a chunk. Reading and adding up a chunk costs some tens of us, but a small table needs several chunks.
+# Tables of _LARGE_TABLE rows have chunks of up to _LARGE_CHUNK.
 _MOST_CHUNK = 1 << 14
 _LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
-# Bytes of votes in a row group of oob/rows.parquet, for as many rows as a power of two, and most of these rows.
+# Bytes of votes in a row group of oob/rows.parquet, and its most rows.
 _STEP_BYTES = 8 << 20
 _MOST_STEP = 1 << 16
 
@@ -75,11 +76,11 @@ class LeftOut(NamedTuple):
 
 
 class LeafFile(NamedTuple):
-    """A complete file of leaves.
+    """A complete file of leaves, with its file of ballots.
 
-    path    without its ending.
-    trees   whose leaves these are.
-    leaves  the file.
+    path    of both files, without the ending.
+    trees   trees of the leaves.
+    leaves  the file of leaves.
     """
 
     path: Path
@@ -106,8 +107,7 @@ class LeafFile(NamedTuple):
         return Ballots(first, ballot, weight, mixed)
 
     def nodes(self, spec: DataSpec) -> tuple[int, int]:
-        """Return the numbers of nodes of the trees and of rows of Ballots.mixed. Raises FormatError when the file is
-        damaged."""
+        """Return the number of nodes of the trees, and the number of rows of Ballots.mixed. Raises FormatError."""
         file = ArrayFile.of(_ballots(self.path), ballot_types(spec))
         return int(file.rows("ballot").sum()), int(file.rows("mixed").sum())
 
@@ -129,8 +129,8 @@ class LeafFile(NamedTuple):
 
 
 def step_rows(classes: int) -> int:
-    """Return the rows of a row group of oob/rows.parquet. They depend on the task alone, so the file does not depend on
-    memory."""
+    """Return the rows of a row group of oob/rows.parquet, a power of two. It depends on the number of classes alone, so
+    the file does not depend on memory."""
     rows = _MOST_STEP
     while rows > 256 and 8 * rows * classes > _STEP_BYTES:
         rows //= 2
@@ -138,7 +138,7 @@ def step_rows(classes: int) -> int:
 
 
 def leaf_chunk_rows(rows: int, classes: int) -> int:
-    """Return the rows of a chunk of a table with `rows` rows; classes: of the target, 1 for regression."""
+    """Return the rows of a chunk of a table with `rows` rows; classes: number of classes, 1 for regression."""
     return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
 
 
@@ -147,7 +147,7 @@ def leaves_path(directory: Path, first_tree: int) -> Path:
 
 
 def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
-    """Write a file of leaves, a chunk at a time; classes: of the target, 1 for regression."""
+    """Write a file of leaves, a chunk at a time; rows: of the table; classes: number of classes, 1 for regression."""
     with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, rows, classes)) as add:
         for chunk in chunks:
             add(*chunk)
@@ -160,9 +160,9 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
 
 @contextmanager
 def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iterator[Callable[[Ballots], None]]:
-    """Yield a function that adds the ballots of the next trees, or of a piece of a tree, and write the file at the end.
+    """Yield a function that adds the ballots of the next trees, or of a piece of a tree. Write the file at the end.
 
-    folder, stem  scratch folder, and the beginning of names of files there, where ballots wait
+    folder, stem  scratch folder, and the beginning of the names of files that hold the ballots until then
     """
     classes, first = spec.target.answer_width, list[NDArray[np.int64]]()
     nodes = mixed = 0
@@ -185,7 +185,7 @@ def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iter
 
 
 class LeafWriter:
-    """Writes files of the leaves of out-of-bag rows, for consecutive trees, some at a time."""
+    """Writer of the files of leaves and ballots of consecutive trees, which are added some at a time."""
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
         self._rows = store.rows
@@ -199,7 +199,7 @@ class LeafWriter:
         self._ballots: list[Ballots] = []
 
     def add(self, left_out_rows: list[LeftOut], trees: TreeArrays) -> None:
-        """Add the next trees. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
+        """Add the next trees. Write a file when its leaves and its loaded ballots together take FILE_BYTES."""
         ballots = ballots_of_trees(trees, self._wide)
         self._found += left_out_rows
         self._ballots.append(ballots)
@@ -221,7 +221,7 @@ class LeafWriter:
 
 
 def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
-    """Yield the leaves of some rows, in chunks of `step` rows."""
+    """Yield the out-of-bag rows of trees, in chunks of `step` rows of a table of `rows` rows."""
     starts = np.arange(0, rows + step, step)
     cuts = [np.searchsorted(left_out.rows, starts) for left_out in left_out_rows]
     for number, start in enumerate(starts[:-1].tolist()):
@@ -259,7 +259,7 @@ def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
 
 
 def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
-    """Return the facts that a file states: trees, rows of the table, rows of a chunk."""
+    """Return the facts that a file of leaves states: its trees, rows of the table, rows of a chunk."""
     return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(rows, classes)}
 
 
@@ -278,7 +278,7 @@ def _ballots(path: Path) -> Path:
 
 
 VOTES_FOLDER = Path("oob", "votes")
-# Votes in a row group, about.
+# Approximate number of rows of a row group.
 _GROUP_ROWS = 1 << 18
 
 
@@ -296,7 +296,7 @@ def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp 
 
 
 def write_votes(directory: Path, store: Store, config: TrainConfig, files: Sequence[LeafFile], trees: range) -> None:
-    """Task: write the votes of the trees of a part, from the files of leaves. Memory: a chunk, and a row group."""
+    """Task: write the kept leaves of `trees` as a part, from the files of leaves. Memory: a chunk, and a row group."""
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
     tree_files = ((file, tree) for file in files for tree in file.trees if tree in trees)
     tables = (table for file, tree in tree_files for table in _tables(file, tree, store.row_numbers))

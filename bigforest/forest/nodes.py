@@ -43,7 +43,7 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
 
 
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Cut consecutive lists into ranges with at most `most` entries together, or of one list.
+    """Yield ranges of consecutive lists that have at most `most` entries together, or of a single longer list.
 
     start  where the entries of each list begin, and the end of the last.
     """
@@ -54,14 +54,18 @@ def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
         begin = end
 
 
-def list_of_nodes(lists: Lists) -> Lists:
-    """Return the lists of the nodes that have one, without the other nodes."""
+def nonempty_lists(lists: Lists) -> Lists:
+    """Return the lists without those that are empty."""
     present = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
     return lists._replace(start=lists.start[present])
 
 
 def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bool_]) -> Lists | None:
-    """Return the lists of these nodes, empty unless `keeping`, bool [all nodes]; None if all are empty."""
+    """Return the lists of some nodes; None if all are empty.
+
+    nodes    numbers of the nodes, ascending
+    keeping  bool [all nodes], nodes that keep their list; all are among `nodes`. Other lists become empty
+    """
     length = np.diff(lists.start)
     start = np.append(0, np.cumsum((length * keeping)[nodes]))
     entries = np.repeat(keeping, length)
@@ -95,23 +99,22 @@ def levels_column(
 def check_levels(
     column: Any, feature: NDArray[np.int32], header: Header, require: Callable[[object, str], None]
 ) -> LevelLists:
-    """Check the column `levels` of nodes on these features, whose nulls have been checked, and return its lists;
-    `require` raises.
+    """Check the column `levels` of nodes on these features, and return its lists; `require` raises.
 
-    column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
+    column  lists of text, read as a dictionary; nulls in place of lists have been checked
     """
     spec, levels = header.spec, header.levels
     assert levels is not None
     start = _starts(column, require, "a node on a category has no levels")
     words = column.flatten()
     missing = len(words.dictionary)  # represents null
-    # Each word is looked up once per feature, whose pairs are consecutive.
+    # Look up each word once per feature. The pairs of a feature are consecutive.
     pair = np.repeat(feature.astype(np.int64), np.diff(start)) * (missing + 1) + as_numpy(words.indices, missing)
     pairs, place = np.unique(pair, return_inverse=True)
-    of, word = np.divmod(pairs, missing + 1)
+    of_pair, word = np.divmod(pairs, missing + 1)
     code = np.zeros(pairs.size, np.uint32)
-    for number in dict.fromkeys(of.tolist()):
-        begin, end = np.searchsorted(of, [number, number + 1])
+    for number in dict.fromkeys(of_pair.tolist()):
+        begin, end = np.searchsorted(of_pair, [number, number + 1])
         if word[end - 1] == missing:
             end -= 1
             require(
@@ -165,7 +168,7 @@ def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
 
 
 class TreeArrays(NamedTuple):
-    """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
+    """Trees in preorder, one after the other. All arrays have one entry per node. Leaves have the value in brackets.
 
     Growing trees, checked trees from disk, and trees of a boosted stage have this form. From disk they come in pieces,
     which may begin and end within a tree. Then `below` and `above` are empty, and entries of `right`, `threshold`,
@@ -178,9 +181,9 @@ class TreeArrays(NamedTuple):
     default_left  bool (False), False in oblique nodes
     gain          float64 (nan)
     weight        uint64, weight of the bag rows in the node
-    counts        uint32, or uint64 of wide weights [nodes, classes], without classes for regression
-    below, above  uint32 (0), largest code that went left and smallest code that went right, of nodes that split on
-                  codes; not written to disk
+    counts        uint32, or uint64 for wide weights, [nodes, classes]; [nodes, 0] for regression
+    below, above  uint32 (0), for nodes that split on codes: largest code that went left, smallest code that went right;
+                  not written to disk
     value         float64, mean of the target; None for classification. In a boosted stage float64 [nodes, outputs],
                   numbers that a leaf adds to the scores
     levels        levels that nodes on categories list; None without categories
@@ -273,8 +276,9 @@ _NONE = np.empty(0, np.uint32)
 class SplitFeatures(NamedTuple):
     """The features that nodes split on.
 
-    node     int64, a node for each of its features
+    node     int64, number of the node of each entry of `feature`
     feature  int64, node n has the features feature[start[n] : start[n + 1]]
+    start    int64 [nodes + 1]
     """
 
     node: NDArray[np.int64]
@@ -335,7 +339,7 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
 def _number_nodes(
     first_tree: int, groups: Iterable[TreeArrays]
 ) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
-    """Yield consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
+    """Yield each group of nodes, the tree of each node, and the number of each node in its tree, uint32 [nodes]."""
     tree, number = first_tree - 1, 0  # tree before the first root; number of its next node
     for nodes in groups:
         size = nodes.depth.size
@@ -370,7 +374,7 @@ def _cut_row_groups(pieces: Iterable[TreeArrays], most_nodes: int, most_entries:
 
 
 def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
-    """Return nodes, with these numbers of trees and nodes, as a table of schema NODES."""
+    """Return nodes, with these numbers of trees and nodes, as a table of the schema of `trees_format`."""
     schema, names = trees_format(header.spec).columns, header.spec.feature_names
     size = nodes.feature.size
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS

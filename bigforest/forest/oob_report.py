@@ -1,7 +1,7 @@
 """Reading the out-of-bag report of a forest.
 
-The rows of the report are in files of ROWS_OF_FILE rows each, in order. The first file is rows.parquet, the next one
-rows-0000001.parquet; most reports have one file. The division into files depends only on the table.
+The rows of the report are in files of at most ROWS_OF_FILE rows, in order. The first file is rows.parquet, the next
+one rows-0000001.parquet; most reports have one file. The division into files depends only on the number of rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class OobReport:
     confusion  confusion matrix: truth, prediction, rows, weight. None for regression
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class, and of all rows (class is null); for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
-    error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
+    error      out-of-bag error, with the boosted stage, on the rows that are out of bag for at least one tree; nan if
+               there are none
     measure    name of the error: error (the share of wrong rows), mean squared error or, with the impurity poisson,
                mean Poisson deviance
     rows_used  number of rows that are out of bag for at least one tree
@@ -73,7 +74,7 @@ class OobReport:
         impurity  impurity by which the forest was grown
         holding   object that is kept alive as long as a LazyFrame of the files is in use
         stamp     stamp of the forest, which a LazyFrame checks
-        refined   True if the forest has a boosted stage. The curve is without the stage
+        refined   True if the forest has a boosted stage, which the curve does not include
         """
         directory, formats = home / "oob", oob_formats(spec.target, impurity)
         paths, columns = oob_rows_files(home), formats["rows"].columns
@@ -147,7 +148,7 @@ def oob_rows_path(directory: Path, number: int) -> Path:
 def oob_rows_files(directory: Path) -> list[Path]:
     """Return the files of rows of the report, in order.
 
-    Raises FormatError if a file is missing between others, or if rows do not ascend from file to file by their footers.
+    Raises FormatError if a file is missing between others, or if, by the footers, rows do not ascend from file to file.
     """
     names = {path.name for path in files_in(directory / "oob", "rows-*.parquet")}
     files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]

@@ -44,7 +44,7 @@ from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, files_in, is_remote, known_folder
 
-# What kernels/predict/pack.py check_nodes finds, by its number.
+# Problems by the result of the kernel check_nodes (kernels/predict/pack.py).
 PROBLEMS = (
     "",
     "a left child does not follow its parent",
@@ -54,7 +54,7 @@ PROBLEMS = (
     "counts do not add up to the weight, or are all 0",
     "trees are not numbered consecutively",
     "nodes are not numbered 0, 1, 2, ...",
-    "what two children hold is not what their parent holds",
+    "weights or counts of two children do not add up to those of their parent",
 )
 
 
@@ -66,9 +66,11 @@ def check_batch(
     waiting: NDArray[np.uint32],
     rest: NDArray[np.uint64],
 ) -> TreeArrays:
-    """Check a record batch of schema NODES, which must continue from `state` (see check_nodes), and return its arrays.
+    """Check a record batch of the columns NODES that continues an earlier one, and return its arrays.
 
-    Raises FormatError naming `path` otherwise.
+    state, waiting, rest  state and stacks of the kernel check_nodes, carried from batch to batch
+
+    Raises FormatError that names `path`.
     """
     from bigforest.kernels.predict import pack
 
@@ -105,7 +107,7 @@ def check_batch(
 
 
 def _numbers(array: Any) -> NDArray[Any]:
-    """Return values as an array, with undefined values for nulls."""
+    """Return an Arrow array as a numpy array, with undefined values for nulls."""
     if array.null_count == 0:
         return as_numpy(array)
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
@@ -165,7 +167,7 @@ _INSTEAD: dict[str | None, str] = {
 PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
-# Text column that repeats words.
+# Text column that is read as a dictionary, because its words repeat.
 WORDS = ("levels.list.element",)
 # All rows of any file.
 ALL_ROWS = slice(0, sys.maxsize)
@@ -268,8 +270,8 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of a span, checked, some at a time.
 
     The metadata of the file are checked first; for a span that begins with the file, also the checksum of all bytes.
-    Memory: a few times PIECE_BYTES. Raises FormatError when a damaged node or another tree is reached. Nodes that were
-    yielded before are sound, but may end within a tree.
+    Memory: a few times PIECE_BYTES. Raises FormatError at a damaged node or an unexpected tree. Nodes that were yielded
+    before are sound, but may end within a tree.
     """
     from bigforest.kernels.predict import pack
 
@@ -357,7 +359,7 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
     if not path.exists():
         return False
     try:
-        check_nodes(check_part(path, group, header), header)
+        check_span(check_part(path, group, header), header)
     except FormatError as error:
         raise FormatError(f"{error.text}; remove this file and resume the run, which grows its trees again") from error
     return True
@@ -406,6 +408,6 @@ def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[TreeArrays]:
             yield piece.rows(begin, end)._replace(tree=tree)
 
 
-def check_nodes(span: Span, header: Header) -> None:
+def check_span(span: Span, header: Header) -> None:
     for _ in read_span(span, header):
         pass

@@ -58,7 +58,7 @@ class Ranks(NamedTuple):
         """Return the ranks of new values of a feature, interpolated between neighbours; 0 below all, rows + 1 above
         all.
 
-        Where the line has no end (a neighbour is infinite) the rank is the lower neighbour's. NaN stays NaN.
+        If a neighbour is infinite, the rank is that of the lower neighbour. NaN stays NaN.
         """
         span = slice(self.offsets[feature], self.offsets[feature + 1])
         stored, rank = self.value[span], self.rank[span]
@@ -76,7 +76,7 @@ class Ranks(NamedTuple):
 
 
 def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the ranks, from 1, of ascending values that occur `counts` times; equal rows have their average rank."""
+    """Return the ranks, from 1, of ascending values that occur `counts` times: rows of a value share their average."""
     upto = np.cumsum(counts)
     return upto - (counts - 1) / 2.0
 
@@ -111,7 +111,7 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 
 def put_ranks(store: Store) -> Store:
-    """Return the store with average ranks in place of values, in this process and in those it is sent to."""
+    """Return the store with average ranks in place of values. Another process that it is sent to calls this again."""
     ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
     return store.with_values(np.concatenate(ranks), put_ranks)
 

@@ -25,11 +25,11 @@ from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.options.train_config import TrainConfig
 
-# Independent sequences of trees, and of how many of them each row is left out.
+# Number of independent sequences of trees, and number of sequences that leave out each row.
 SEQUENCES, LEFT_OUT = 6, 2
-# Smaller probabilities count as it in the link. A class that no tree votes for can so be corrected.
+# Least probability in the link, which replaces smaller ones. So a class that no tree votes for can be corrected.
 LEAST_SHARE = 2.0**-10
-# Share of the middle of the range of the targets that counts in place of smaller numbers in the logarithm (Poisson).
+# Least prediction in the logarithm (Poisson), as a share of the middle of the range of the targets.
 LEAST_NUMBER = 2.0**-16
 
 
@@ -41,7 +41,7 @@ class Link:
     """The link of the predictions of a forest, see kernels/refine/link.py.
 
     loss   one of SQUARED, LOGISTIC, SOFTMAX and POISSON.
-    least  probabilities, or numbers, below it count as it.
+    least  smallest probability, or number; it replaces smaller ones.
     """
 
     def __init__(self, spec: DataSpec, config: TrainConfig) -> None:
@@ -55,31 +55,33 @@ class Link:
         self.outputs = outputs_of(spec)
 
     def start(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the start of the stage, float64 [rows, outputs]: numbers, odds of the second class or probabilities.
+        """Return what the stage starts from, float64 [rows, outputs]: numbers, odds of the second class or
+        probabilities. The link takes their logarithms implicitly (kernels/refine/link.py).
 
         predictions  float64 [rows, classes] or [rows, 1]
         """
         if self.loss == SQUARED:
             return predictions
-        scores = np.maximum(predictions, self.least, order="C")
-        return scores[:, 1:] / scores[:, :1] if self.loss == LOGISTIC else scores
+        raised = np.maximum(predictions, self.least, order="C")
+        return raised[:, 1:] / raised[:, :1] if self.loss == LOGISTIC else raised
 
     def corrected(self, predictions: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions to which the stage adds `added`, float64 [rows, outputs], on the scale of the link.
+        """Return the predictions with the stage, float64 [rows, classes] or [rows, 1]. May overwrite `added`.
 
-        predictions  float64 [rows, classes] or [rows, 1], and so is the result, which may take the place of `added`
+        predictions  predictions of the forest, of the same shape
+        added        float64 [rows, outputs], sums of the stage on the scale of the link
         """
         if self.loss == SQUARED:
             return predictions + added
-        loss, means = self.loss, np.ascontiguousarray(added)
-        if loss == LOGISTIC:  # both classes as of several, so that neither is 1 less the other
-            loss, means = SOFTMAX, np.hstack([np.zeros(added.shape), added])
-        correct(loss, np.maximum(predictions, self.least, order="C"), means)
-        return means
+        loss, result = self.loss, np.ascontiguousarray(added)
+        if loss == LOGISTIC:  # softmax of two classes, so that no probability is 1 minus the other
+            loss, result = SOFTMAX, np.hstack([np.zeros(added.shape), added])
+        correct(loss, np.maximum(predictions, self.least, order="C"), result)
+        return result
 
 
 def outputs_of(spec: DataSpec) -> int:
-    """Return the number of scores of a row: one for each class, but one of two classes, and of numbers."""
+    """Return the number of scores of a row: 1 for regression and for two classes, else the number of classes."""
     classes = len(spec.target.classes)
     return classes if classes > 2 else 1
 
@@ -112,7 +114,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
 
     file = open_checked(path, REFINEMENT, header.identity, WORDS)
     trees = SEQUENCES * rounds
-    require(trees <= file.metadata.num_rows, "the number of nodes is not that of its trees")
+    require(trees <= file.metadata.num_rows, "it has fewer nodes than trees")
     with decoding(path):
         table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
         table.validate(full=True)

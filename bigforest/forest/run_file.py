@@ -143,9 +143,9 @@ def _status(path: Path) -> tuple[int, int, int, int]:
 
 
 def _digest(path: Path) -> str:
-    """Return a digest of a file: of all of it, unless it is larger than any run.parquet, which is a few kilobytes."""
+    """Return a digest of the size, the beginning and the end of a file; of all bytes of a usual run.parquet."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is no file")  # a pipe would be waited for
+        raise FileNotFoundError(f"{path} is no file")  # opening a pipe would wait for its writer
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with naming_file(path), path.open("rb") as file:
@@ -174,8 +174,8 @@ class MergedForest:
 class Stop:
     """Rule that set the number of trees, see TrainConfig.stop_oob.
 
-    tolerance  of the out-of-bag error.
-    most       trees that were requested; with fewer the error had settled.
+    tolerance  tolerance of the out-of-bag error.
+    most       number of trees requested. The forest has fewer if the error settled before.
     """
 
     tolerance: float
@@ -215,7 +215,7 @@ class Origin:
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError("a number is missing")
         if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
-            raise ValueError("what decided the number of trees is missing")
+            raise ValueError("the rule for the number of trees is damaged")
         return origin
 
 
@@ -224,12 +224,12 @@ class Choice:
     """A number that was given, or selected by out-of-bag loss.
 
     amount        the number.
-    tried         the numbers it was chosen from, ascending; none where it was given.
-    losses        out-of-bag loss by each of them, by the weights of the rows; none where no row is out of bag.
-    cross_fitted  the loss where each half of the rows has the number that is best for the other half; None as above.
-                  The loss by `amount` is a little too low, as the rows that it is measured on have chosen it.
+    tried         the numbers it was selected from, ascending; none if it was given.
+    losses        weighted out-of-bag loss with each number in `tried`; none if no row is out of bag.
+    cross_fitted  loss if each half of the rows has the number that is best for the other half; None without `losses`.
+                  The loss with `amount` is a little too low, because the same rows have selected it.
 
-    NAME: of the amount in run.parquet. USUAL: the amount that changes nothing.
+    NAME: name of the amount in run.parquet. USUAL: the amount that changes nothing.
     """
 
     amount: float
@@ -320,7 +320,7 @@ class Choices:
         """Return the choices for a forest with other leaf values, which make earlier out-of-bag losses invalid.
 
         Lambda, or `shrinkage` in its place, is kept without the losses; the power only if it was given: by the option,
-        `Forest.sharpen` or a merge.
+        `Forest.sharpen` or a merge. The boosted stage is dropped.
         """
         kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
         return Choices(kept, Power() if self.power.tried else self.power)

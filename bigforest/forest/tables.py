@@ -20,7 +20,7 @@ from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
 from bigforest.storage.atomic import OutputKind, check_output, staged
 
-# The columns that are requested of a file, in batches; None for all.
+# Function that yields the named columns of a file in batches; None for all columns.
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
 
 
@@ -39,7 +39,7 @@ def scan(
     def read(
         names: list[str] | None, predicate: pl.Expr | None, rows: int | None, _: int | None, held: object = holding
     ) -> Iterator[pl.DataFrame]:
-        # A table without columns has no rows, so there is one at least.
+        # Read at least one column: a table without columns has no rows.
         requested = list(columns.names) if names is None else names or columns.names[:1]
         kept = pa.schema([columns.field(name) for name in requested])
         with same_run(stamp):
@@ -67,8 +67,8 @@ def to_frame(table: Any) -> pl.DataFrame:
 
 # Version of the metadata of these files, not of forests.
 VERSION = 1
-# Bytes of a row group, in which a value of true or false is a bit. Parquet remembers every column of every row group
-# until the end, so groups must not be small.
+# Bytes of a row group in Arrow's memory. The writer keeps metadata of every column of every row group until the end,
+# so groups must not be small.
 GROUP_BYTES = 1 << 25
 
 

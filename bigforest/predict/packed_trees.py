@@ -32,7 +32,7 @@ from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import LeafShrinking, mixed_leaves
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import TreeArrays, join_lists, list_of_nodes
+from bigforest.forest.nodes import TreeArrays, join_lists, nonempty_lists
 from bigforest.forest.parts import Span, read_span
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
 from bigforest.store.store import Store
@@ -262,10 +262,10 @@ def _pack_pieces(
             value = None if piece.value is None else piece.value[piece.feature == LEAF]
             trees.counts.append(impure_counts if value is None else value if value.ndim == 2 else value[:, None])
         if piece.terms is not None:
-            trees.terms.append(list_of_nodes(piece.terms))
+            trees.terms.append(nonempty_lists(piece.terms))
             trees.used[piece.terms.feature] = True
         if piece.levels is not None:
-            trees.levels.append(list_of_nodes(piece.levels))
+            trees.levels.append(nonempty_lists(piece.levels))
     return trees._replace(roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
