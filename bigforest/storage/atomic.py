@@ -1,4 +1,7 @@
-"""Outputs that are complete or absent: they are written to a hidden sibling folder, and renamed when complete."""
+"""Outputs that are complete or absent: they are written to a hidden sibling folder, and renamed when complete.
+
+An object store cannot rename. An output there is written to a local folder, and uploaded when complete.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _REPLACED = "replaced"
 # Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
 
-# Beginnings of messages about a full disk or a file limit, which `naming_full_disk` recognises.
+# Beginnings of messages about a full disk or a file limit. `naming_full_disk` lets errors with such a message pass.
 _NO_SPACE = "no space left on the disk of"
 _NO_SIZE = "a file has the largest size that the system allows (ulimit -f); raise the limit"
 
@@ -96,7 +99,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
 
 @contextmanager
 def naming_refusal(folder: Path) -> Iterator[None]:
-    """Raise ConfigError, naming the folder, for an OSError of the block."""
+    """Raise ConfigError that names `folder` if the block raises OSError."""
     try:
         yield
     except OSError as error:
@@ -140,7 +143,7 @@ def _check_still_absent(out: str | Path, path: Path, *, overwrite: bool) -> None
 
 
 def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
-    """Return the resolved path of an output that may be written. Arguments and errors as in `staged`.
+    """Return the resolved path of an output that may be written. Parameters and errors as in `staged`.
 
     If `out` is a link, its target is replaced and the link stays. Hidden folders of killed processes next to the output
     are removed.
@@ -205,6 +208,8 @@ class TemporaryFolder:
 
     Its content is not needed after this process, so `sync` does not wait for the disk. Folders of killed processes in
     `parent` are removed.
+
+    parent  folder around it; None for the temporary folder of the system.
     """
 
     def __init__(self, parent: Path | None) -> None:

@@ -20,9 +20,9 @@ KINDS = {
     ".ndjson": "NDJSON",
     ".jsonl": "NDJSON",
 }
-# Suffixes of text, which alone may be compressed as a whole.
+# Suffixes of text files. Only these files may be compressed as a whole.
 TEXT = tuple(suffix for suffix, kind in KINDS.items() if kind in ("CSV", "NDJSON"))
-# Suffixes of compressed files, and the codecs of Arrow for the ones that are unpacked.
+# Codecs of Arrow by the suffixes of compressed files that are read, and suffixes of all compressed files.
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = (*CODECS, ".xz", ".lz4", ".zip")
 # Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
@@ -30,7 +30,7 @@ OTHERS = (*(suffix for suffix, kind in KINDS.items() if kind != "Parquet"), ".js
 
 _COMPRESSED = "is compressed; unpack it, or give it as a file with a name such as table.csv{}"
 _WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
-# By first bytes, eight at most: the suffix of a kind that is read, or why the file is not read.
+# By the first bytes of a file, at most eight: the suffix of a kind that is read, or why the file is not read.
 _BEGINNINGS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
@@ -54,16 +54,18 @@ def kind_of_file(file: Path) -> str | None:
 
 
 def suffix_of_content(begin: bytes) -> str:
-    """Return the suffix of a table without a name by its first bytes. Text is NDJSON if it begins with an object, else
-    CSV."""
-    suffix = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), "")
+    """Return the suffix for a table that has no file name, by its first bytes.
+
+    Text is NDJSON if it begins with an object, and CSV otherwise.
+    """
+    suffix = next((found for mark, found in _BEGINNINGS.items() if begin.startswith(mark)), "")
     return suffix if suffix in KINDS else ".ndjson" if begin.startswith(b"{") else ".csv"
 
 
 def what_it_is(file: Path) -> str | None:
-    """Return the kind of a file by its first bytes, with advice; None if they do not tell. Raises OSError."""
+    """Return the kind of a file by its first bytes, with advice; None if the kind is unknown. Raises OSError."""
     with file.open("rb") as content:
         begin = content.read(8)
     unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None
-    told = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
-    return f"is {KINDS[told]}; rename it to end with {told}" if told in KINDS else told
+    found = next((found for mark, found in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
+    return f"is {KINDS[found]}; rename it to end with {found}" if found in KINDS else found

@@ -1,13 +1,13 @@
-"""Locks and locked folders, which end with the process that holds them, also when it is killed.
+"""Locks and locked folders. A process that ends releases its locks, even if it is killed.
 
-On a disk a lock is flock on a file. An object store has no locks, but is consistent. A run puts a *lease* next to the
-file, an object with a name of its own, and then looks for other leases: of two runs that begin at the same time at
-least one sees the other, and gives up. The run puts its lease again every few seconds; a lease that was not put again
-for a minute, by the clock of the store, belongs to a dead process and is removed.
+On a disk a lock is flock on a file. An object store has no locks, but every process sees an object as soon as it is
+put. A run puts a *lease*, an object with a random name, next to the file, and then looks for other leases. Of two runs
+that begin at the same time, at least one sees the lease of the other and gives up. The run puts its lease again every
+ten seconds. A lease that was not put for a minute, by the clock of the store, belongs to a dead process and is removed.
 
-A locked folder contains its own lock. Folders of ended processes are removed by the next process that creates one in
-the same place. Folders of other hosts, which their names tell, stay: locks may not reach from host to host. Links and
-folders of other users stay, too.
+A locked folder contains its own lock. `remove_stale_dirs` removes the folders of ended processes; it is called before a
+process creates a folder in the same place. The name of a folder contains a checksum of the name of its host. Folders of
+other hosts stay, because locks may not reach from host to host. Links and folders of other users stay, too.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _DEAD = 60.0
 _LOCK = "lock"
 # The part of a name that mkdtemp adds to a prefix.
 _RANDOM = re.compile(r"[a-z0-9_]{8}")
-# A thread that still writes while its folder is being removed leaves one more file for the next attempt.
+# Attempts to remove a folder: a thread that still writes to it may leave a file after each attempt.
 _REMOVALS = 5
 
 
 class FileLock:
-    """flock on a file, which is created if necessary; a lock once it is acquired."""
+    """A file to be locked by flock, which `acquire` does."""
 
     def __init__(self, path: Path, *, make: bool = True) -> None:
-        """Raise FileNotFoundError when there is no such folder or, without `make`, no such file."""
+        """Open the file, and create it if `make`. Raises FileNotFoundError if there is no folder or no file."""
         flags = os.O_RDWR | (os.O_CREAT if make else 0)
-        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no links, no waiting at a pipe; Windows has neither
+        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no links, no waiting at a pipe; Windows lacks them
             flags |= getattr(os, name, 0)
         self._path = path
         self._file: IO[bytes] = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
 
     def acquire(self) -> bool:
-        """Return False if another process holds the lock. Raise OSError where nothing can be locked."""
+        """Lock the file. Return False if another process holds the lock. Raises OSError if the disk has no locks."""
         try:
             if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,7 +67,7 @@ class FileLock:
         return True
 
     def held(self) -> bool:
-        """Return True if the locked file is still at its path: its last holder may have removed it meanwhile."""
+        """Return True if the locked file is still at its path: the holder before may have removed it."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         return False
@@ -94,7 +94,7 @@ class _Lease:
         for other in self._path.parent.glob(f"{_LEASE}*"):
             if other == self._path:
                 continue
-            with contextlib.suppress(FileNotFoundError):  # it is just being released
+            with contextlib.suppress(FileNotFoundError):  # released meanwhile
                 if now - other.stat().st_mtime_ns < self._dead_seconds * 1e9:
                     return False
                 other.unlink(missing_ok=True)
@@ -122,12 +122,12 @@ Lock = FileLock | _Lease
 
 
 def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock | None:
-    """Return the lock of the file `path`, which is created in its folder, or None if another process holds it.
+    """Lock the file `path`, which is created if necessary. Return the lock; None if another process holds it.
 
     beat  seconds between two puts of a lease in an object store
     dead  seconds without a put after which the process of a lease counts as dead
 
-    Raises FileNotFoundError when there is no such folder.
+    Raises FileNotFoundError if the folder of `path` does not exist.
     """
     taken = _Lease(path, beat, dead) if isinstance(path, ObjectPath) else FileLock(path)
     if taken.acquire():
@@ -141,7 +141,10 @@ def is_lease(path: Path) -> bool:
 
 
 def finalize(owner: object, remove: Callable[..., object], *args: object) -> weakref.finalize[..., Any]:
-    """Like `weakref.finalize`, but do nothing in a forked process: the files belong to the one that made them."""
+    """Register a `weakref.finalize` that does nothing in a forked process: files belong to the process that made them.
+
+    owner  object at whose end `remove(*args)` is called
+    """
     return weakref.finalize(owner, _call_in, os.getpid(), remove, *args)
 
 
@@ -166,9 +169,9 @@ def create_locked_dir(parent: Path, prefix: str) -> LockedDir:
     """Create a folder in `parent` that contains only its lock. Raises OSError."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_host_prefix(prefix), dir=parent))
-        with contextlib.suppress(FileNotFoundError):  # another process took it for stale, and removed it
+        with contextlib.suppress(FileNotFoundError):  # another process took the folder for stale, and removed it
             lock = FileLock(folder / _LOCK)
-            with contextlib.suppress(OSError):  # nothing can be locked on this disk, so no folder is removed either
+            with contextlib.suppress(OSError):  # this disk has no locks, so no process removes stale folders on it
                 if not lock.acquire() or not lock.held():
                     lock.close()
                     continue

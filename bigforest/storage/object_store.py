@@ -1,8 +1,8 @@
 """Objects of an S3-compatible store as paths: the applicable part of pathlib, on Arrow's client.
 
-An object appears completely or not at all when it is put, and is then visible to all. It cannot be appended to, mapped,
-renamed or locked. A folder is a common prefix of names. An `ObjectPath` is never taken for a local path: passing
-one to the system raises TypeError.
+An object that is put appears completely or not at all, and is then visible to all processes. It cannot be appended to,
+mapped, renamed or locked. A folder is a common prefix of names. An `ObjectPath` is never taken for a local path:
+passing it to the system raises TypeError.
 
 Endpoint, region and credentials come from the usual AWS_ variables and files.
 """
@@ -25,12 +25,12 @@ SCHEME = "s3://"
 ROOT = "s3:/"
 # Bytes copied at a time.
 PIECE = 8 << 20
-# Limit of a server-side copy of one object in S3, bytes.
+# Limit of one copy within S3, bytes.
 _MAX_SERVER_COPY = 5 << 30
 
 
 class Stat(NamedTuple):
-    """Size of an object, bytes, and time of its last change."""
+    """Size of an object in bytes, and time of its last change in nanoseconds."""
 
     st_size: int
     st_mtime_ns: int
@@ -39,7 +39,7 @@ class Stat(NamedTuple):
 class ObjectPath(PosixPath):
     """An object of a store, or the folder of all objects whose names begin with it and a slash.
 
-    All methods raise StorageError where the store refuses or does not answer, or has no such bucket.
+    Methods raise StorageError if the store refuses, does not answer, or has no such bucket.
     """
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class ObjectPath(PosixPath):
         return (path for path, is_file in entries if is_file and fnmatch.fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Create the folder before there is an object in it. Raises FileExistsError."""
+        """Create the folder, without objects in it. Raises FileExistsError unless `exist_ok`."""
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} already exists")
         with pending(self) as store:
@@ -136,7 +136,7 @@ class ObjectPath(PosixPath):
             shutil.copyfileobj(content, file, PIECE)
 
     def put(self, source: Path) -> None:
-        """Put a copy of a file, or of an object, which the store copies itself. Raises FileNotFoundError."""
+        """Put a copy of a file or object. The store itself copies objects below 5 GiB. Raises FileNotFoundError."""
         with pending(self) as store:
             if isinstance(source, ObjectPath) and source.stat().st_size < _MAX_SERVER_COPY:
                 store.copy_file(source.key, self.key)
@@ -145,7 +145,7 @@ class ObjectPath(PosixPath):
                 self._stream(store, content)
 
     def _stream(self, store: Any, content: Any) -> None:
-        """Put the bytes that `content` yields. Closing makes an object appear, so after an error it is removed."""
+        """Put the bytes of the file `content`. After an error, remove the object, because closing makes it appear."""
         out = store.open_output_stream(self.key)
         try:
             shutil.copyfileobj(content, out, PIECE)
@@ -184,7 +184,7 @@ def pending(path: ObjectPath) -> Iterator[Any]:
 
 
 def _error_text(error: str) -> str:
-    """Return the meaning of an error of Amazon's client, and what to do."""
+    """Return what an error of Amazon's client means, and what to do about it."""
     where = endpoint() or "Amazon S3"
     if "NETWORK_CONNECTION" in error:
         return f"{where} does not answer; check AWS_ENDPOINT_URL and the network"
@@ -199,7 +199,7 @@ def _error_text(error: str) -> str:
 
 @lru_cache(maxsize=16)
 def _check_bucket(name: str) -> None:
-    """Raise StorageError unless there is such a bucket. Buckets that exist are remembered."""
+    """Raise StorageError unless the bucket exists. A bucket that exists is not checked again."""
     if _store().get_file_info(name).type.name == "NotFound":
         where = endpoint() or "Amazon S3"
         raise StorageError(f"{SCHEME}{name}: there is no such bucket at {where}; create it first, or check the name")

@@ -1,7 +1,7 @@
 """Counts and bounds of columns from the footer of a Parquet file.
 
-Arrow is not used because it ends the process at some damaged footers when it is asked for a column. The format is
-Thrift's compact protocol; numbers of fields are the ones in parquet.thrift of Apache Parquet.
+Arrow is not used: asked for a column of some damaged footers, it ends the process. The format is Thrift's compact
+protocol. The numbers of fields are from parquet.thrift of Apache Parquet.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _MAGIC = b"PAR1"
-# Fields of FileMetaData that are read: row groups, their column chunks, and the metadata of these. None reads the value
-# itself; a list reads a list of structures.
+# Fields of FileMetaData that are read, by number: row groups, their column chunks, and the metadata of each chunk.
+# None: the value is read as it is. A list: the value is a list of structures.
 _STATISTICS = {1: None, 2: None, 3: None, 5: None, 6: None}
 _COLUMN = {3: None, 5: None, 12: _STATISTICS}
 _WANTED: Mapping[int, Any] = {4: [{1: [{3: _COLUMN}]}]}
 # Types of the compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+# Most levels of nested values; a footer with more is damaged.
 _DEEPEST = 32
 
 
 class ColumnChunk(NamedTuple):
     """Facts about the values of a column in a row group; None if the footer does not have them.
 
-    name    name of the column; nested ones have the names of their parents and points before it.
+    name    name of the column; of a nested column, the names from the outermost on, with dots between them.
     values  number of values, including missing ones and empty lists.
     nulls   number of missing values.
     low     minimum, as stored.
@@ -41,7 +42,7 @@ class ColumnChunk(NamedTuple):
 
 
 def row_groups(path: Path) -> list[list[ColumnChunk]]:
-    """Return the chunks of each row group of a file, by columns. Raises ValueError for a damaged footer."""
+    """Return the chunks of each row group, in the order of the columns. Raises ValueError for a damaged footer."""
     try:
         metadata = _Reader(_footer(path)).structure(_WANTED)
         return [[_chunk(column.get(3, {})) for column in group.get(1, [])] for group in metadata.get(4, [])]
@@ -78,7 +79,7 @@ def _bytes(value: Any) -> bytes | None:
 
 
 class _Reader:
-    """Reads values one after the other; raises IndexError if the bytes end within a value."""
+    """A reader of values, one after the other. Raises IndexError for bytes that are not values of the protocol."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,9 +1,9 @@
 """Paths of files: in a folder of this machine or, as an `ObjectPath`, in an object store.
 
 This module has the operations that differ between the two. An object is uploaded as a whole. It cannot be appended to,
-mapped or renamed, and must be downloaded to be read. So code that writes a file writes to the local path that
-`write_atomically` or `uploads` yields. Code that reads a file reads the local path from `local_path` or `downloads`,
-which for a path on this machine is the path itself.
+mapped or renamed, and is downloaded to be read. So code that writes a file writes to the local path that
+`write_atomically` or `uploads` yields. Code that reads a file reads the local path from `local_path` or `downloads`;
+for a file of this machine this is its own path.
 
 Local copies of objects are kept in a folder of this process, within a limit. Each process creates its folder in
 BIGFOREST_CACHE (default: the system's temporary folder). BIGFOREST_CACHE_SIZE is the limit for one process, such as
@@ -41,7 +41,7 @@ from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Main files, which mark a folder as complete. They are uploaded last and removed first.
 _LAST = ("manifest.json", "run.parquet")
-# Limits of the name of a file, and of a path, in bytes.
+# Limits of the name of a file, in bytes, and of a path, in characters.
 _MAX_NAME, _MAX_PATH = 255, 4096
 # Beginning of a URL; a single letter may be a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -58,7 +58,7 @@ _INSIDE = {
 }
 # Beginning of the names of folders with copies.
 _PREFIX = "bigforest-copies-"
-# Seconds for which a requested copy is kept. Its reader has opened it by then, so its name may be removed.
+# Seconds for which a copy is kept after a request. By then the reader has opened the file, so it may be removed.
 _KEPT = 60.0
 
 
@@ -77,7 +77,7 @@ class ObjectCache:
         held = create_locked_dir(home, _PREFIX)
         self.folder = held.path
         finalize(self, held.remove)
-        self._lock = threading.RLock()  # a folder may be dropped by the garbage collector in a thread that holds it
+        self._lock = threading.RLock()  # the garbage collector may call `drop` in a thread that holds the lock
         self._making: dict[tuple[object, ...], threading.Lock] = {}
         self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}
         self._folders: dict[Path, int] = {}
@@ -85,7 +85,7 @@ class ObjectCache:
         self._number = 0
 
     def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
-        """Return the copy of this key, of `size` bytes. Call `fetch(path)` to make it if there is none yet."""
+        """Return the path of the copy for `key`, of `size` bytes. If there is none yet, `fetch(path)` makes it."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -110,7 +110,7 @@ class ObjectCache:
     def counting(self, size: int, folder: Path | None = None) -> Iterator[None]:
         """Count `size` bytes that the block writes, unless it fails. Make room by removing least recently used copies.
 
-        folder  folder of the files, until `drop` removes it; None for a file of its own.
+        folder  folder in which the block writes, to be removed by `drop`; None for a file of `file`.
 
         Raises ConfigError if there is no room.
         """
@@ -138,7 +138,7 @@ class ObjectCache:
                 self._folders[folder] = self._folders.get(folder, 0) + size
 
     def drop(self, folder: Path) -> None:
-        """Remove a folder of `counting`, and stop counting its bytes."""
+        """Remove a folder that was given to `counting`, and stop counting its bytes."""
         shutil.rmtree(folder, ignore_errors=True)
         with self._lock:
             self._used -= self._folders.pop(folder, 0)
@@ -211,7 +211,7 @@ def free_bytes(path: Path) -> int:
 def absolute_path(text: str | Path) -> Path:
     """Return the absolute path or glob, which does not depend on later changes of the current folder.
 
-    Links are kept, except before "..", which leads to the folder around the target of a link.
+    Links are kept, except links before "..": the folder above a link is the folder above its target.
     """
     path = as_path(text).absolute()
     if is_remote(path) or ".." not in path.parts:
@@ -221,7 +221,7 @@ def absolute_path(text: str | Path) -> Path:
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """Return what matches a glob and is no folder, sorted by name: files, and links to nothing, pipes and devices.
+    """Return the paths that match a glob, sorted, without folders: files, broken links, pipes and devices.
 
     Raises OSError for a folder that cannot be read.
     """
@@ -234,9 +234,9 @@ def expanded(pattern: str | Path) -> list[Path]:
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:
-    """Return the files of a folder that match a pattern such as `part-*` or, in folders within it, `**/part-*`.
+    """Return the files of a folder that match a pattern: `part-*`, or with the files of its subfolders, `**/part-*`.
 
-    There are none without the folder. Raises OSError for a folder that cannot be read.
+    Return none if the folder does not exist. Raises OSError for a folder that cannot be read.
     """
     patterns = pattern.split("/")
     if is_remote(folder):
@@ -246,9 +246,9 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield what matches a glob below a folder and is no folder. A file that ** reaches in two ways is yielded twice.
+    """Yield the paths in the folder `place` that match a glob, without folders; twice if ** matches in two ways.
 
-    Python's own functions leave out folders that cannot be read, without a word.
+    Raises OSError for a folder that cannot be read. Python's own functions silently leave it out.
     """
     if not patterns:
         mode = _mode(place)
@@ -267,7 +267,7 @@ def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """Return the mode of a file or folder; 0 if there is none. Raises OSError for one that cannot be reached."""
+    """Return the mode of a file or folder; 0 if it does not exist. Raises OSError if it cannot be reached."""
     try:
         return path.stat().st_mode
     except OSError as error:
@@ -297,7 +297,7 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def readable(path: Path) -> Any:
-    """Return an object that Arrow can read the file from, piece by piece.
+    """Return a path or an open object from which Arrow reads the file piece by piece.
 
     The path is absolute: Arrow and Polars would read relative paths such as file:a.parquet or s3:a.parquet as URLs.
     """
@@ -305,9 +305,9 @@ def readable(path: Path) -> Any:
 
 
 def local_path(path: Path) -> Path:
-    """Return a local file with the content of `path`, to be opened soon. Raises FileNotFoundError.
+    """Return a local file with the content of `path`. Open it within a minute. Raises FileNotFoundError.
 
-    The copy of an object is kept in this process while the object does not change and there is room.
+    The copy of an object is used again by this process while the object does not change and there is room.
     """
     if not is_remote(path):
         return path
@@ -337,8 +337,8 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a local path to write to. The file appears as `path` if the block ends without an error.
 
-    The folder of `path` is created, but not its parent. If the parent is gone, the run has ended, and a task that Dask
-    runs again raises FileNotFoundError.
+    The folder of `path` is created, but not the folder around it. If that is gone, the run has ended, and a task that
+    Dask runs again raises FileNotFoundError.
     """
     if is_remote(path):
         with local_workdir(path) as folder:
@@ -357,7 +357,10 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_half_made(folder: Path) -> None:
-    """Remove the incomplete files of `write_atomically` that killed processes left in a folder of this run alone."""
+    """Remove the incomplete files of `write_atomically` that killed processes left in a folder and its subfolders.
+
+    No other process may be writing to the folder.
+    """
     for file in list(folder.rglob(f".*{_HALF_MADE}")):
         file.unlink(missing_ok=True)
 
@@ -384,7 +387,7 @@ def uploads(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_workdir(folder: Path) -> Iterator[Path]:
-    """Yield a local folder for temporary files: `folder`, or one of this process if that is in an object store."""
+    """Yield a local folder for temporary files: `folder`, or another one if `folder` is in an object store."""
     if not is_remote(folder):
         yield folder
         return
@@ -440,7 +443,7 @@ def _copy(path: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def text_lines(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """Open a file as text, without translating ends of lines."""
+    """Yield a file opened as text, without translating ends of lines."""
     with naming_file(path), io.TextIOWrapper(path.open("rb"), encoding=encoding, newline="") as lines:
         yield lines
 

@@ -19,14 +19,16 @@ from bigforest.storage.paths import is_remote, local_path
 MAX_JSON = 1 << 28
 _PIECE = 1 << 20
 _REMEDY = "restore it from a copy"
-# Alignment of places, sizes and addresses for reading and writing past the page cache; enough for any disk.
+# For reading and writing past the page cache, positions in files, sizes and addresses are multiples of this, which
+# is enough for any disk.
 DIRECT_UNIT = 4096
 
 
 def read_json_text(path: Path) -> str:
     """Return the text of a small file.
 
-    Raises FormatError unless it is a regular file, no link, of at most MAX_JSON bytes, and ValueError if it is no text.
+    Raises FormatError unless it is a regular file of at most MAX_JSON bytes and no link (objects are not checked), and
+    ValueError if it is not UTF-8.
     """
     if is_remote(path):
         return path.read_text(encoding="utf-8")
@@ -38,7 +40,7 @@ def read_json_text(path: Path) -> str:
 
 
 def copy_regular(path: Path, target: Path) -> None:
-    """Copy the present content of a regular file that is no link. Raises FormatError."""
+    """Copy the present content of a file. Raises FormatError unless it is regular and no link."""
     with open_regular(local_path(path)) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left and (piece := file.read(min(left, _PIECE))):
@@ -48,7 +50,7 @@ def copy_regular(path: Path, target: Path) -> None:
 
 def open_regular(path: Path) -> IO[bytes]:
     """Open a file for reading. Raises FormatError unless it is regular and no link."""
-    # Without O_NONBLOCK, opening a pipe would wait for its writer. It changes nothing for files.
+    # Without O_NONBLOCK, opening a pipe would wait for its writer. For files the flag changes nothing.
     flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     if path.is_symlink():  # for systems without O_NOFOLLOW too
         raise FormatError(f"{path} cannot be read: it is a link; {_REMEDY}")
@@ -64,9 +66,9 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def read_at(file: IO[bytes], target: Any, place: int) -> int:
-    """Read an unbuffered file from a place on into writable bytes; return how many were read.
+    """Read an unbuffered file, from the byte `place` on, into the writable buffer `target`. Return the bytes read.
 
-    For a file of one thread: a system that cannot read at a place, as Windows cannot, moves the position of the file.
+    Only one thread may use the file: on Windows, which has no preadv, this moves the position of the file.
     """
     if hasattr(os, "preadv"):
         return os.preadv(file.fileno(), [target], place)
@@ -75,9 +77,9 @@ def read_at(file: IO[bytes], target: Any, place: int) -> int:
 
 
 def write_past_cache(file: FileIO, array: NDArray[Any]) -> None:
-    """Write all of an array to an unbuffered file, without filling the page cache if the file system can do so.
+    """Write a whole array to an unbuffered file, past the page cache if the file system can do so.
 
-    Address and bytes of the array, and the place in the file, are multiples of DIRECT_UNIT.
+    The address and the size of the array, and the position in the file, are multiples of DIRECT_UNIT.
     """
     with suppress(ImportError, OSError, AttributeError):
         from fcntl import F_GETFL, F_SETFL, fcntl
@@ -95,7 +97,7 @@ def write_past_cache(file: FileIO, array: NDArray[Any]) -> None:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Return True if the path is a folder of this user and no link."""
+    """Return True if the path is a folder of this user and no link; in an object store, if it is a folder."""
     if is_remote(path):
         return path.is_dir()
     try:

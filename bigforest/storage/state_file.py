@@ -43,9 +43,11 @@ class StateFormat:
             temporary.write_text(text + "\n", encoding="utf-8")
 
     def read(self, path: Path, state_of: Callable[[dict[str, Any]], State]) -> State:
-        """Return `state_of(entries)`, a function that may raise any error about a value.
+        """Read the entries, and return `state_of(entries)`.
 
-        Raises FormatError when the file is missing, damaged or of another version.
+        state_of  may raise any error of _FAULTS for entries that it cannot use.
+
+        Raises FormatError if the file is missing, damaged or of another version.
         """
         text = self._text(path)
         try:

@@ -24,16 +24,16 @@ _PAGE = mmap.PAGESIZE
 
 
 class MatrixReader(ABC):
-    """Columns of some consecutive rows, one block at a time; a context manager, for one thread.
+    """Reader of consecutive rows, one block at a time. A context manager, for one thread.
 
-    Feature f is row place[f, 1] of the matrix of place[f, 0] bytes. Memory: a block of all columns.
+    Feature f is row place[f, 1] of the matrix whose cells have place[f, 0] bytes. Memory: a block of all columns.
     """
 
-    # The tuple of matrices, in the order of the files, and places of features.
+    # Type of the result of `read`, a NamedTuple: the matrices in the order of `files`, then `place`.
     _cells: ClassVar[Any]
 
     def __init__(self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int) -> None:
-        """Take the matrices, by bytes of a cell, with the blocks and rows in them."""
+        """Take the readers of the matrices, by bytes of a cell; `blocks` and `rows` are in all matrices."""
         self._files = files
         self._place = place
         self._places = place.tolist()
@@ -53,10 +53,10 @@ class MatrixReader(ABC):
     def read(self, block: int, features: Collection[int], *, more: bool = False) -> Any:
         """Return the cells of `features` in a block, read-only and valid until the next call.
 
-        more  the block that follows will be read next
+        more  True if the block that follows will be read next
 
-        A column is from row 0 on in its matrix. Cells of other features, and of rows after the last of the block, are
-        arbitrary. Raises FormatError for a damaged file, and when it is cut short.
+        Each column begins with the first row of the block. Cells of other features, and cells after the last row of
+        the block, are arbitrary. Raises FormatError if a file is damaged or cut short.
         """
         first, rows = (block - self._first) * BLOCK_ROWS, self.size(block)
         for feature in features:
@@ -75,7 +75,7 @@ class MatrixReader(ABC):
 
     @abstractmethod
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
-        """Raise FormatError where the column of a feature in a block is damaged."""
+        """Raise FormatError if the column of a feature in a block is damaged."""
 
 
 class BlockReader(MatrixReader):
@@ -84,7 +84,7 @@ class BlockReader(MatrixReader):
     _cells = Codes
 
     def __init__(self, path: Path, spec: DataSpec, place: NDArray[np.uint32], again: bool) -> None:
-        """Open the files; `again` is True if these blocks have been read before, see ColumnFile."""
+        """Open the files; `again` is True if the files have been read before, see ColumnFile."""
         self._codes = [feature.codes for feature in spec.features]
         columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         files = {
@@ -94,21 +94,21 @@ class BlockReader(MatrixReader):
         super().__init__(files, place, range(block_count(spec.rows)), spec.rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
-        # Private memory cannot change any more: kernels index by codes and do not check bounds.
+        # Kernels index by codes and do not check bounds. The column is in private memory, which no process can change.
         if column.max() >= self._codes[feature]:
             path = self._files[int(self._place[feature, 0])].path
             raise damaged_store(f"{path}, block {block}: a code is out of range")
 
 
 class ColumnFile:
-    """Reader of a matrix [columns, rows] in a file, for some consecutive rows at a time, column by column.
+    """Reader of a matrix [columns, rows] in a file. It reads consecutive rows of one column at a time.
 
-    A file larger than the page cache is no longer in it when it is read again. It is then read past the cache, so that
-    the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages that are
-    in the cache are read from there, so a file that fits the cache is read from disk once.
+    A file larger than the page cache is no longer in the cache when it is read again. It is then read past the cache,
+    so that the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages
+    that are in the cache are read from there, so a file that fits the cache is read from disk once.
 
     path    the file.
-    matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
+    matrix  [columns, at least `most` rows], read-only: each column begins with the row that was read first last time.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
@@ -116,7 +116,8 @@ class ColumnFile:
         self.path = path
         self._rows = rows
         self._size = dtype.itemsize
-        # Columns are as far from each other, in units, as in the file, with room for a unit before and after.
+        # Modulo a unit, columns are as far apart as in the file, so that whole units can be read and leave each byte at
+        # its address. Each column has room for a unit before and after it.
         stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
         room = np.empty((columns * stride * self._size + 3 * DIRECT_UNIT) if columns else 0, np.uint8)
         self._begin = DIRECT_UNIT + -room.ctypes.data % DIRECT_UNIT
@@ -128,7 +129,7 @@ class ColumnFile:
         self._file = path.open("rb", buffering=0) if columns else None
         self._direct: IO[bytes] | None = None
         if again and self._file is not None and hasattr(os, "O_DIRECT"):
-            with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
+            with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries cannot do this
                 self._cache = PageCache(self._file.fileno())
                 self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
@@ -138,7 +139,7 @@ class ColumnFile:
                 file.close()
 
     def read(self, slot: int, first: int, count: int) -> None:
-        """Read the rows from `first` on of a column. Raises FormatError when the file is cut short."""
+        """Read `count` rows of the column `slot`, from `first` on. Raises FormatError if the file is cut short."""
         place, size = (slot * self._rows + first) * self._size, count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
@@ -149,15 +150,15 @@ class ColumnFile:
             raise FormatError(f"{self.path} is cut short; make it again")
 
     def announce(self, slot: int, first: int, count: int) -> None:
-        """Tell the system what will be read next. A block is a piece of every column: without this, each column of a
-        block would wait for the disk."""
+        """Announce to the system the rows that will be read next. Without this, each column of a block would wait for
+        the disk."""
         if self._file is not None and self._direct is None and hasattr(os, "posix_fadvise"):
             place = (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
 
     def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
-        """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
-        returns whether it succeeded."""
+        """Read the whole units that contain the bytes, past the page cache. The bytes are then at `at` of the room.
+        Return True on success."""
         before = place % DIRECT_UNIT
         units = -(-(before + size) // DIRECT_UNIT)
         with suppress(OSError):
@@ -169,8 +170,8 @@ class ColumnFile:
 class PageCache:
     """The pages of an open file that are in the page cache.
 
-    Without permission to write the file the system reports all pages as cached. Raises OSError if the file cannot be
-    mapped, ValueError for an empty file, and AttributeError if the system cannot be asked.
+    If this user may not write the file, the system reports all pages as cached. Raises OSError if the file cannot be
+    mapped, ValueError for an empty file, and AttributeError if the system has no mincore.
     """
 
     def __init__(self, file: int) -> None:
@@ -180,7 +181,7 @@ class PageCache:
         self._found = ctypes.create_string_buffer(1)
 
     def holds(self, place: int) -> bool:
-        """Return True if the page with the byte `place` is in the cache; True if that is unknown.
+        """Return True if the page with the byte `place` is in the cache, or if that is unknown.
 
         Pages leave the cache in long runs, so the first page of a read answers for all its pages.
         """

@@ -1,12 +1,12 @@
-"""The files of a store on this machine: mapped, watched for changes, and, of a remote store, fetched on demand.
+"""The files of a store: mapped into memory and watched for changes.
 
 A store in an object store has a local copy: sparse files of the same sizes, into which blocks are fetched and checked
-before they are first read. The blocks of a feature lie side by side, so one request fetches several.
+before they are first read. The blocks of a feature are contiguous, so one request fetches several.
 
-Kernels index by codes, classes and groups, and do not check bounds. Before they run, every block of codes and targets
-is compared with its checksum and its range, every other file with its checksum, dictionaries and row numbers with their
-order. `Store.open(verify=True)` and `Store.verify` check a whole store; a local copy checks blocks as it fetches them.
-All checks raise FormatError, naming the file.
+Kernels index by codes, classes and groups, and do not check bounds. So these are checked before kernels run: the
+checksum and the range of each block of codes and targets, the checksum of every other file, and the order of
+dictionaries and row numbers. `Store.open(verify=True)` and `Store.verify` check a whole store; a local copy checks
+blocks as it fetches them. All checks raise FormatError and name the file.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from bigforest.store.format import (
     target_span,
 )
 
-# Bytes of one request, and requests at a time.
+# Most bytes of one request, and number of requests at a time.
 _REQUEST_BYTES = 8 << 20
 _MAX_REQUESTS = 8
 
 
 class StoreFiles:
-    """The files of a store. Checks their sizes; all methods raise FormatError.
+    """The files of a store. The constructor checks their sizes. All methods raise FormatError.
 
-    folder  local folder of the files; those of a remote store are filled on demand.
+    folder  local folder of the files; the files of a local copy are filled on demand.
     copy    local copy of a store in an object store; None for a store on a disk.
     """
 
@@ -62,9 +62,10 @@ class StoreFiles:
         self._stamps = [FileStamp.of(path / name) for name in names]
 
     def map(self, name: str, dtype: np.dtype[Any], *shape: int, private: bool = False) -> NDArray[Any]:
-        """Return a file as a plain read-only array, the one type that kernels are compiled for. Absent files are empty.
+        """Return a file as a read-only array of the plain type that kernels are compiled for. `shape` has a 0 if the
+        file is absent.
 
-        private  True to allow writing to it, which copies pages in memory and leaves the file unchanged.
+        private  True for a writable array. Writing copies pages in memory and leaves the file unchanged.
         """
         if 0 in shape:
             return read_only(np.empty(shape, dtype))
@@ -92,7 +93,7 @@ class StoreFiles:
         try:
             with naming_file(path):
                 return np.memmap(path, dtype, "c" if private else "r", shape=shape)
-        except ValueError as error:  # it has been cut short since its size was checked
+        except ValueError as error:  # the file was cut short after its size was checked
             raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
 
 
@@ -106,7 +107,7 @@ def _check_sizes(path: Path, manifest: Manifest) -> None:
 
 
 class _Column(NamedTuple):
-    """Place of the cells of a feature, or of the target: file, first byte, type, smallest and largest value."""
+    """Position of the cells of a feature or the target: file, first byte, type, smallest and largest allowed value."""
 
     name: str
     begin: int
@@ -140,20 +141,20 @@ class LocalCopy:
         self._checksums: NDArray[np.uint32] = sums.reshape(self._fetched.shape)
 
     def fetch(self, features: Iterable[int] | None, blocks: range | None) -> None:
-        """Fetch blocks of features and of the target, see Store.fetch."""
+        """Fetch blocks of features and of the target; parameters as of `Store.fetch`."""
         target = len(self._columns) - 1
         columns = [*(range(target) if features is None else features), target]
         requested = range(self._fetched.shape[1]) if blocks is None else blocks
         if self._fetched[columns, requested.start : requested.stop].all():
             return
-        with self._fetching:  # one thread at a time, which makes several requests
+        with self._fetching:  # one thread at a time: it makes several requests itself
             runs = list(self._absent_runs(sorted(set(columns)), requested))
             with ThreadPoolExecutor(_MAX_REQUESTS, thread_name_prefix="bigforest-fetch") as pool:
                 for _ in pool.map(self._fetch_run, *zip(*runs, strict=True)) if runs else ():
                     pass
 
     def fetch_whole(self, name: str) -> None:
-        """Fetch a file that has one checksum, if the store has it. Raises FormatError when it differs."""
+        """Fetch a file that has one checksum, if the store has the file. Raises FormatError if the checksum differs."""
         with self._whole_lock:
             if name in self._whole or name not in self._crc:
                 return
@@ -168,7 +169,7 @@ class LocalCopy:
             self._whole.add(name)
 
     def _absent_runs(self, columns: Iterable[int], requested: range) -> Iterator[tuple[int, int, int]]:
-        """Yield runs of blocks to fetch with one request each: column, first block, and the block behind the last."""
+        """Yield runs of blocks to fetch with one request each: column, first block, and the block after the last."""
         for column in columns:
             max_blocks = max(1, _REQUEST_BYTES // (BLOCK_ROWS * self._columns[column].dtype.itemsize))
             absent = [block for block in requested if not self._fetched[column, block]]
@@ -195,7 +196,7 @@ class LocalCopy:
 
 
 def _columns(manifest: Manifest) -> list[_Column]:
-    """Return the features and the target, in the order of the checksums."""
+    """Return the columns of the features and of the target, in the order of the checksums."""
     spec = manifest.spec
     features = [
         _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], (0, f.codes - 1))
@@ -212,10 +213,12 @@ def check_cells(
     where: str,
     first: int = 0,
 ) -> None:
-    """Check consecutive blocks of a column, codes or targets.
+    """Check consecutive blocks of a column of codes or targets.
 
-    checksums  of the blocks, uint32 [blocks].
+    cells      the column, from row 0 of the first block on.
+    checksums  uint32 [blocks], CRC-32 of each block.
     span       smallest and largest allowed value.
+    where      beginning of the message of an error.
     first      number of the first block.
     """
     for block, checksum in enumerate(checksums.tolist(), first):
@@ -240,7 +243,7 @@ def check_row_numbers(numbers: NDArray[np.uint64], source_rows: int, file: Path)
 
 
 def check_numbers(numbers: NDArray[np.float64], whole: NDArray[Any], target: TargetSpec, file: Path) -> None:
-    """Check regression targets against their whole numbers."""
+    """Check that regression targets differ by at most a step from their whole numbers of steps, `whole`."""
     for start in range(0, len(numbers), BLOCK_ROWS):
         span = slice(start, start + BLOCK_ROWS)
         near = np.abs(numbers[span] - target.values(whole[span])) <= target.step  # False for NaN
@@ -252,8 +255,9 @@ def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
     total = 0
     for start in range(0, len(weight), BLOCK_ROWS):
         part = weight[start : start + BLOCK_ROWS]
-        halves = part >> np.uint8(32) if part.itemsize > 4 else part[:0], part & np.uint32(2**32 - 1)
-        total += (int(halves[0].sum(dtype=np.int64)) << 32) + int(halves[1].sum(dtype=np.int64))
+        # A sum of upper or lower 32 bits does not overflow.
+        upper, lower = part >> np.uint8(32) if part.itemsize > 4 else part[:0], part & np.uint32(2**32 - 1)
+        total += (int(upper.sum(dtype=np.int64)) << 32) + int(lower.sum(dtype=np.int64))
     if weight.min() < 1 or (int(weight.max()), total) != (spec.largest, spec.total):
         raise damaged_store(f"{file}: the weights are not those described")
 
@@ -269,7 +273,7 @@ def check_groups(groups: NDArray[Any], group: GroupSpec, file: Path) -> None:
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
-    """Return True if low[i] <= high[i] < low[i + 1] for all i, reading a block at a time; `high` is `low` by default.
+    """Return True if low[i] <= high[i] < low[i + 1] for all i. Without `high`, return True if low[i] < low[i + 1].
 
     An array with NaN does not ascend.
     """

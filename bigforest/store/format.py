@@ -7,25 +7,23 @@
     codes-u32.bin    [columns, rows]          uint32   codes of all other features
     low.bin          [all codes]              float64  smallest value of each code, one feature after the other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
-    target.bin       [rows]                   uint16   code of the class of each row; for regression int64, the target
-    as
-                                                       a whole number of steps (TargetSpec)
+    target.bin       [rows]                   uint16   class code of each row; for regression int64, the target as a
+                                                       whole number of steps (TargetSpec)
     numbers.bin      [rows]                   float64  target of each row; only for regression if whole numbers of steps
                                                        are not exact
     row_numbers.bin  [rows]                   uint64   row in the source, ascending; only if rows were dropped
     groups.bin       [rows]                   uint32   code of the group of each row; only with a column of groups
     weight.bin       [rows]                   uint16   weight of each row in steps, uint64 for wide weights
-    (WeightSpec);
-                                                       only if rows have weights
+                                                       (WeightSpec); only if rows have weights
     levels.parquet                            Parquet  levels of the categories, see store/levels.py; only with
-                                              categories
+                                                       categories
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes of
                                                        every feature, and of the target in the last row
 
 All numbers are little-endian. All matrices are in C order, so the cells of a feature are contiguous. A feature is in
-the matrix `width` of its FeatureSpec, in row `slot`. Features are in the order of the dataspec, in all files and in
-each matrix, so the same table always has the same bytes. A file that would be empty is absent. The value of a code of a
-category is the code itself, or NaN for missing.
+the codes file of cells of `width` bytes, in row `slot` of the matrix (FeatureSpec). Features are in the order of the
+dataspec, in all files and in each matrix, so the same table always has the same bytes. A file that would be empty is
+absent. The value of the code of missing cells is NaN. The value of any other code of a category is the code itself.
 
 The directory is written under another name and renamed when it is complete. A directory with the final name is
 therefore complete, unless the machine or its disk failed, which the checksums reveal. Version 3; a reader refuses other
@@ -70,7 +68,7 @@ CHECKSUMS = "checksums.bin"
 
 CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
-# Types of a target: a class, or the whole number of a regression.
+# Types of a target: a class code, or a whole number of steps.
 TARGET_TYPES: dict[Task, np.dtype[Any]] = {"classification": np.dtype("<u2"), "regression": np.dtype("<i8")}
 WEIGHT_TYPES: dict[bool, np.dtype[Any]] = {False: np.dtype("<u2"), True: np.dtype("<u8")}
 ROW_NUMBER_TYPE = np.dtype("<u8")
@@ -82,7 +80,8 @@ CHECKSUM_TYPE = np.dtype("<u4")
 class Manifest:
     """The description of a store.
 
-    max_bins  "exact", or the most codes of a feature; codes are then ranges of values.
+    spec      the dataspec.
+    max_bins  "exact", or the most codes of a numeric feature, whose codes are then ranges of values.
     crc       CRC-32 of every file that has no checksums of blocks.
     levels    bytes of levels.parquet; 0 if it is absent.
     """
@@ -98,7 +97,7 @@ class Manifest:
         return self.max_bins != EXACT
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file of the store, without the manifest."""
+        """Return the number of bytes of each file of the store, without the manifest."""
         rows, features = self.spec.rows, self.spec.features
         codes = sum(feature.codes for feature in features)
         sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
@@ -127,7 +126,10 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """Return the manifest of the store at `path`. Raises FormatError if it is missing, damaged or newer."""
+        """Return the manifest of the store at `path`.
+
+        Raises FormatError if it is missing, damaged or of another version.
+        """
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
@@ -195,7 +197,7 @@ STORE = OutputKind("store", is_store)
 
 
 def target_span(spec: DataSpec) -> tuple[int, int]:
-    """Return the smallest and the largest target that a store may hold."""
+    """Return the smallest and the largest number that target.bin may hold."""
     if not spec.target.is_regression:
         return 0, len(spec.target.classes) - 1
     most = max_number(spec.rows, weighted=spec.weight is not None)

@@ -1,8 +1,8 @@
 """The levels of categories: levels.parquet, in a store and, with the same columns, in a forest.
 
-A level is text: of a column of text as it is, of booleans `false` and `true`, of whole numbers their decimals. The
-codes of a feature's levels ascend with them, text by its UTF-8 bytes and whole numbers by value, from 0, or from 1
-where code 0 is missing (FeatureSpec).
+A level is stored as text: text as it is, booleans as `false` and `true`, integers as decimals. The levels of a feature
+ascend in the order of their codes: text by its UTF-8 bytes, integers by value. Their codes are consecutive, from 0, or
+from 1 if code 0 is missing (FeatureSpec).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bigforest.errors import FormatError, damaged_store
 from bigforest.storage.arrow import naming_faults
 from bigforest.storage.paths import readable
 
-# Rows of a row group: levels pass through memory this many at a time where they are only copied.
+# Rows of a row group. Code that only copies levels has one row group in memory at a time.
 GROUP_LEVELS = 1 << 16
 
 LEVEL_COLUMNS = (
@@ -44,11 +44,11 @@ LEVELS_WITH_VALUES = file_schema((*LEVEL_COLUMNS, VALUE_COLUMN))
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Feature f has the levels level[offsets[f]:offsets[f + 1]], ascending; none of them unless it is a category.
+    """The levels of all categories. Feature f has level[offsets[f]:offsets[f + 1]], ascending; none if it is numeric.
 
     offsets  int64 [features + 1]
     level    String [all levels]
-    value    float32 [all levels], by which trees that split on projections split; None for others
+    value    float32 [all levels], the number of each level in projections; None without projections
     """
 
     offsets: NDArray[np.int64]
@@ -61,7 +61,7 @@ class Levels:
         return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
 
     def equal(self, other: Levels) -> bool:
-        """Return True for the same levels with the same values."""
+        """Return True if all levels and their values are the same."""
         if self.value is None or other.value is None:
             same = self.value is other.value
         else:
@@ -70,7 +70,7 @@ class Levels:
 
     @cached_property
     def words(self) -> Any:
-        """`level` as an Arrow array of type string, made once: every part of a forest takes from it."""
+        """`level` as an Arrow array of type string. It is made once, because every part of a forest uses it."""
         return self.level.to_arrow().cast(pa.string())
 
     def of(self, feature: int) -> pl.Series:
@@ -78,13 +78,16 @@ class Levels:
         return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
 
     def code_values(self, feature: int, spec: FeatureSpec) -> NDArray[np.float32]:
-        """Return the values of the codes of a feature whose levels have values, and last that of unknown levels."""
-        none = np.empty(0, np.float32)  # of categories that have missing values alone
+        """Return the value of each code of a feature whose levels have values, and last the value of unknown levels."""
+        none = np.empty(0, np.float32)  # no category of the table has a level
         values = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
         return np.array([*[spec.fill] * spec.missing, *values, spec.other], np.float32)
 
     def between(self, feature: int, spec: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:
-        """Return the levels whose values are above `low` and at most `high`, ascending; first None for missing ones."""
+        """Return the levels whose values are above `low` and at most `high`, in the order of the codes.
+
+        The first is None, for missing cells, if their value is in this range.
+        """
         values = self.code_values(feature, spec)[:-1]
         names = [*[None] * spec.missing, *self.of(feature)]
         return [names[code] for code in np.flatnonzero((values > low) & (values <= high)).tolist()]
@@ -105,7 +108,7 @@ class Levels:
 
 
 def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Table]:
-    """Return the levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
+    """Yield the levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
     for start in range(0, len(levels), GROUP_LEVELS):
         piece = levels.slice(start, GROUP_LEVELS)
         code = np.arange(first + start, first + start + len(piece), dtype=np.uint32)
@@ -114,14 +117,14 @@ def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Tab
 
 
 class LevelsFile:
-    """levels.parquet of a store in the making: a row group for each table that is added."""
+    """Writer of levels.parquet of a store. Each added table becomes a row group."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()  # Arrow would read a relative path such as s3:a as a URL
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, tables: Iterable[pa.Table]) -> None:
-        """Append tables of schema LEVELS. The file is made with the first one."""
+        """Append tables of schema LEVELS. The first one creates the file."""
         for table in tables:
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, LEVELS, compression="lz4", write_statistics=False)
@@ -145,7 +148,7 @@ def read_levels(path: Path, spec: DataSpec) -> Levels:
 def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callable[[str], FormatError]) -> Levels:
     """Return the levels in a table read from the file `path`, checked against the dataspec.
 
-    damaged  makes the error, a FormatError.
+    damaged  returns the error to raise for a message.
     """
     if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
         raise damaged(f"{path}: not the columns of levels")
@@ -169,7 +172,7 @@ def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callabl
 
 
 def _ascends(levels: pl.Series, feature: FeatureSpec) -> bool:
-    """Return True if these are possible levels of the feature, in their order."""
+    """Return True if these are valid levels of the feature, in ascending order."""
     order = levels
     if feature.dtype == "Boolean" and not levels.is_in(["false", "true"]).all():
         return False

@@ -57,10 +57,10 @@ from bigforest.store.format import (
 )
 from bigforest.store.levels import Levels, read_levels
 
-# Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for this many
-# rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
+# Rows decoded at a time. Eight neighbouring features are written to the same cache lines. The lines of this many rows
+# stay in the cache until the last of the eight features is written. Fewer rows would cost more calls.
 DECODE_ROWS = 2_048
-# Levels that are kept once they are read; more are read again each time.
+# If a store has more levels than this, each call of `levels` reads them again.
 _KEPT_LEVELS = 1 << 16
 
 
@@ -84,15 +84,15 @@ class Store:
     A store in an object store has a local copy, which is filled on demand (files.py).
 
     path         the directory.
-    spec         the dataspec; `rows` of it are here.
-    max_bins     the option it was encoded with: "exact" or a number.
+    spec         the dataspec.
+    max_bins     the option that the table was encoded with: "exact" or a number.
     checksums    [features + 1, blocks] uint32, CRC-32 of each block of the codes of every feature, and of the target.
     crc          CRC-32 of every other file, by name.
     codes        codes of all features, see kernels/common/layout.py.
-    target       [rows] uint16, class codes; of a regression int64, whole numbers (TargetSpec).
-    row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
+    target       [rows] uint16, class codes; for regression int64, whole numbers of steps (TargetSpec).
+    row_numbers  [rows] uint64, number of each row in the source, ascending; None if no row was dropped.
     groups       [rows] uint32, code of each row's group; None without a column of groups.
-    weight       [rows] uint16 or uint64, weight of each row (WeightSpec); None where all rows weigh 1.
+    weight       [rows] uint16 or uint64, weight of each row in steps (WeightSpec); None if all rows weigh 1.
 
     Examples
     --------
@@ -137,8 +137,8 @@ class Store:
         path : str or Path
             Folder of the store, local or s3://.
         verify : bool, default=True
-            Read everything once, at about a third of a nanosecond per byte, and check it, as is needed for a store from
-            elsewhere: kernels index by codes and do not check bounds.
+            Read everything once, at about a third of a nanosecond per byte, and check it. A store from elsewhere needs
+            this check: kernels index by codes and do not check bounds.
 
         Returns
         -------
@@ -147,7 +147,7 @@ class Store:
         Raises
         ------
         FormatError
-            When this is no store, or one that is damaged or newer than this version; names the file.
+            If `path` is not a store, or the store is damaged or of another version. The message names the file.
 
         Examples
         --------
@@ -190,10 +190,10 @@ class Store:
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        """Pickle the store as its path and fingerprint; other processes map it once.
+        """Pickle the store as its path and fingerprint. Each other process maps it once.
 
-        A store that another process opened earlier is mapped again, even at the same path with the same content: the
-        earlier files may have been deleted.
+        A store that was opened anew is mapped again, even if path and content are the same: the files that were mapped
+        before may have been deleted.
         """
         return _open_again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
 
@@ -215,13 +215,16 @@ class Store:
 
     @property
     def target(self) -> NDArray[Any]:
-        """Class codes, uint16 [rows]; of a regression whole numbers, int64 (TargetSpec)."""
+        """Class codes, uint16 [rows]; for regression whole numbers of steps, int64 (TargetSpec)."""
         self.fetch([])
         return self._target
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the target of the rows from `start` to before `stop`, read-only, in private memory: kernels
-        index by class. Raises FormatError for numbers that are not classes."""
+        """Return a read-only copy of `target` for the rows from `start` to before `stop`.
+
+        Kernels index by class, and no other process can change a checked copy. Raises FormatError for numbers that are
+        not classes.
+        """
         self.fetch([], range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)))
         target = read_only(self._target[start:stop].copy())
         classes = len(self.spec.target.classes)
@@ -230,8 +233,10 @@ class Store:
         return target
 
     def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """Return the groups of the rows from `start` to before `stop`, in private memory; the store has
-        some. Raises FormatError for numbers that are not groups."""
+        """Return a copy of `groups`, which is not None, for the rows from `start` to before `stop`.
+
+        Raises FormatError for numbers that are not groups.
+        """
         self.fetch_whole(GROUPS)
         assert self._groups is not None
         assert self.spec.group is not None
@@ -241,12 +246,12 @@ class Store:
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the regression targets, as they were given, read-only.
+        """Return the regression targets of some rows, as they were given, read-only.
 
         Parameters
         ----------
         start, stop : int
-            The first row, and the row behind the last.
+            The first row, and the row after the last.
 
         Returns
         -------
@@ -265,7 +270,7 @@ class Store:
 
     @property
     def row_numbers(self) -> NDArray[np.uint64] | None:
-        """Ascending row of the source of each row, [rows]; None when no row was dropped."""
+        """Number of each row in the source, [rows], ascending; None if no row was dropped."""
         self.fetch_whole(ROW_NUMBERS)
         return self._row_numbers
 
@@ -277,13 +282,15 @@ class Store:
 
     @property
     def weight(self) -> NDArray[Any] | None:
-        """Weight of each row, [rows], see WeightSpec; None where all rows weigh 1."""
+        """Weight of each row in steps, [rows], see WeightSpec; None if all rows weigh 1."""
         self.fetch_whole(WEIGHT)
         return self._weight
 
     def weights_of(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the weights of the rows from `start` to before `stop`, see `weight`, in private memory; the store has
-        some. Raises FormatError for a weight of 0, which would mean that a row is in no bag."""
+        """Return a copy of `weight`, which is not None, for the rows from `start` to before `stop`.
+
+        Raises FormatError for a weight of 0, which would mean that a row is in no bag.
+        """
         self.fetch_whole(WEIGHT)
         assert self._weight is not None
         weight = self._weight[start:stop].copy()
@@ -292,10 +299,10 @@ class Store:
         return weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
-        """Fetch the codes of `features`, default all, and the targets, in `blocks`, default all.
+        """Fetch the codes of `features` (default all) and the targets, in `blocks` (default all).
 
-        All methods fetch the data that they return. For data that will be used block by block, one fetch of all of it
-        saves requests. Raises FormatError for cells that differ from the written ones.
+        All methods fetch the data that they return. For data that will be used block by block, one call for all blocks
+        makes fewer requests. Raises FormatError if a checksum differs.
         """
         if self._files is not None and self._files.copy is not None:
             self._files.copy.fetch(features, blocks)
@@ -307,7 +314,7 @@ class Store:
 
     @property
     def rows(self) -> int:
-        """Rows to train on."""
+        """Number of rows to train on."""
         return self.spec.rows
 
     @cached_property
@@ -341,7 +348,7 @@ class Store:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that are equal for stores of equal content, and differ for others."""
+        """32 hexadecimal digits, equal for two stores if and only if they have the same content."""
         spec = self.spec
         if any(feature.fill is not None or feature.other is not None for feature in spec.features):  # of `with_fills`
             spec = replace(spec, features=tuple(replace(each, fill=None, other=None) for each in spec.features))
@@ -363,7 +370,8 @@ class Store:
         feature : int
             Position among `spec.features`.
         blocks : range or None, default=None
-            Blocks of 65,536 rows whose codes are needed; None for all. Others may be 0 where the store is remote.
+            Blocks of 65,536 rows whose codes are needed; None for all. Codes of other blocks may be 0 if the store is
+            remote.
 
         Returns
         -------
@@ -420,7 +428,7 @@ class Store:
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def ends(self, feature: int) -> tuple[float, float]:
-        """Return the smallest and largest value of a feature that has values; with max_bins, of `low`."""
+        """Return the smallest and the largest number in `low` of a feature that is not missing in every row."""
         low, feature_spec = self.low(feature), self.spec.features[feature]
         if feature_spec.has_level_values:
             return float(low.min()), float(low.max())
@@ -428,12 +436,12 @@ class Store:
         return float(np.nanmin(ends)), float(np.nanmax(ends))
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the values of some rows, for each code the smallest.
+        """Return the values of some rows; with max_bins, the smallest value of the code.
 
         Parameters
         ----------
         start, stop : int
-            The first row, and the row behind the last.
+            The first row, and the row after the last.
 
         Returns
         -------
@@ -473,11 +481,11 @@ class Store:
         return np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
 
     def levels(self) -> Levels:
-        """Return the levels of all categories. Raises FormatError when their file is damaged.
+        """Return the levels of all categories. Raises FormatError if their file is damaged.
 
         Examples
         --------
-        >>> store.levels().level.to_list()  # of categories; here are none
+        >>> store.levels().level.to_list()  # this table has no categories
         []
         """
         few = sum(feature.levels for feature in self.spec.features) <= _KEPT_LEVELS
@@ -501,7 +509,7 @@ class Store:
     def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
         """Return the same table with other values of all codes, [all codes], ascending within each feature.
 
-        made_by  function of a module that makes this store from the one on disk, for other processes.
+        made_by  module-level function with which other processes make this store from the store on disk.
         """
         values = read_only(values)
         return replace(self, _low=values, _high=values, _made_by=made_by)
@@ -512,10 +520,9 @@ class Store:
         levels: Mapping[int, tuple[NDArray[np.float32], float]],
         made_by: Callable[[Store], Store],
     ) -> Store:
-        """Return the same table with a value for missing cells of each feature.
+        """Return the same table with numbers for missing cells and for levels.
 
-        It is the value of code 0, which need not be the lowest then.
-
+        fills    number for the missing cells of each feature. It is the value of code 0, and need not be the lowest.
         levels   for each category, the values of its codes, in any order and not all different, and the value of
                  unknown levels.
         made_by  see `with_values`.
@@ -540,7 +547,7 @@ class Store:
         return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)
 
     def with_codes(self, codes: Codes, low: NDArray[np.float64], high: NDArray[np.float64]) -> Store:
-        """Return the same table with other codes and values, as many as before; only for this process."""
+        """Return the same table with other codes and values, as many as before. Pickle would send the store on disk."""
         return replace(self, _codes=codes, _low=low, _high=high)
 
     def as_encoded(self) -> Store:
@@ -548,18 +555,20 @@ class Store:
         return self if self._made_by is None else Store.open(self.path, verify=False)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
-        """Return a table in memory of these rows, ascending; for all rows, the store.
+        """Return a table in memory of some rows; the store itself if they are all rows.
 
-        It is for growing trees in this process, and has weights but no row numbers. A number with more codes than there
-        are rows has the codes of these rows and of the smallest and largest value only, ranked anew, so that no memory
-        grows with the store. Groups without rows are left out, as a bag of these alone would be empty.
+        rows  row numbers, ascending.
+
+        The table is for growing trees in this process, and has weights but no row numbers. A numeric feature with more
+        codes than rows keeps the values of these rows and its smallest and largest value only, ranked anew, so that no
+        memory grows with the store. Groups without rows are left out, as a bag of these alone would be empty.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
         if rows.size == self.rows:
             return self
         weight = self.spec.weight
-        if weight is not None:  # rows have the mean weight of the table
+        if weight is not None:  # as if the mean weight of the rows were that of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         group, groups = self.spec.group, self.groups
         if group is not None and groups is not None:
@@ -596,9 +605,9 @@ class Store:
         )
 
     def check_unchanged(self) -> None:
-        """Check, by sizes and times, that the files were not written to since they were opened.
+        """Check, by sizes and times, that nobody has written to the files since they were opened.
 
-        It takes some microseconds: call it during work, and before results are kept. Raises FormatError.
+        This takes some microseconds. Call it during work, and before results are kept. Raises FormatError.
         """
         if self._files is not None:
             self._files.check_unchanged()
@@ -633,14 +642,14 @@ class Store:
         check_cells(self.target, self.checksums[-1], target_span(self.spec), where)
 
     def _verify_whole_files(self) -> None:
-        """Check all but codes and targets, which a local copy checks as it fetches them."""
+        """Check all files but codes and targets, which a local copy checks as it fetches them."""
         assert self._files is not None
         for name, crc in self.crc.items():
             if self._files.crc(name) != crc:
                 raise damaged_store(f"{self.path / name}: the checksum differs")
         for number, feature in enumerate(self.spec.features):
             check_dictionary(feature, self.low(number), self.high(number), self.path / LOW)
-        self._read_levels()  # which checks them
+        self._read_levels()  # raises FormatError
         spec, numbers, groups, weight = self.spec, self.row_numbers, self.groups, self.weight
         if numbers is not None:
             check_row_numbers(numbers, self.rows + spec.dropped, self.path / ROW_NUMBERS)
@@ -656,10 +665,11 @@ _stores: ProcessCache[Store] = ProcessCache(4)
 
 
 def _open_again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
-    """Open the store at `path`, whose content was verified by the process that named its fingerprint.
+    """Open the store at `path`, which the sending process has verified. Called by pickle.
 
-    opened   random digits of the store that was sent.
-    made_by  of `Store.with_values`; None for the values on disk.
+    fingerprint  fingerprint of the store that was sent.
+    opened       its random digits, drawn when it was opened.
+    made_by      see `Store.with_values`; None for the values on disk.
 
     Raises FormatError if there is another store or none, for instance because the disk is not shared.
     """
