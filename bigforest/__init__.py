@@ -24,7 +24,7 @@ from bigforest.errors import (
     OutputExistsError,
     StorageError,
 )
-from bigforest.execution import forks as _forks  # noqa: F401  sees forks from now on
+from bigforest.execution import forks as _forks  # noqa: F401  notes every fork from now on
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import namespaces as _namespaces  # noqa: F401  registers the Polars namespaces
 from bigforest.version import __version__
@@ -92,7 +92,7 @@ __all__ = [
     "warm_up",
 ]
 
-# Names by their modules, and the module of each name.
+# Public names by the module that defines them; _HOMES has the module of each name.
 _MODULES = {
     "compiling.warm_up": "warm_up",
     "encode.encode": "encode_store",

@@ -1,14 +1,14 @@
-"""Types of columns, and the value of a cell: when two cells have the same value, in columns of any types.
+"""Types of columns, and the rules by which two cells, of the same type or of different types, have the same value.
 
 Types: which can be features, which can be compared, and the features in nested columns.
 
-Training, prediction, scoring, groups and intervals decide in this module alone when values are the same. Nulls and NaN
-are missing.
+Training, prediction, scoring, groups and intervals all compare values by the rules of this module. Nulls and NaN are
+missing.
 
-Numbers (`numbers`): a cell is compared as float64. Dates are days since 1970, times nanoseconds since midnight;
-datetimes (since 1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the nearest
-float64, and so is an integer beyond 2**53. The order of values is kept. Encoding refuses a column in which two values
-become the same number (encode/values.py), so the order is strict.
+Numbers (`numbers`): a cell is compared as float64. A date is a number of days since 1970, a time of nanoseconds since
+midnight. Datetimes (since 1970, in UTC if they have a time zone) and durations are counted in the unit of their type.
+A decimal, or an integer beyond 2**53, is the nearest float64. The order of values is kept. Encoding refuses a column
+in which two values become the same number (encode/values.py), so the order is strict.
 
 Levels, classes and names of groups (`level_text`, `level_codes`, `places_of`): a cell is compared by its text, without
 spaces around it. Other libraries and formats store the same value in other types:
@@ -21,8 +21,8 @@ spaces around it. Other libraries and formats store the same value in other type
                                                       2024-03-01  2024-03-01 00:00:00  2024-03-01
 
 `places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1,
-"True" and 1 are true, and "2024-03-01T12:30" is the datetime. Where one of the types is Float32, values are also
-compared in that precision: its 0.1 is 0.1 and 0.10000000149011612.
+"True" and 1 are true, and "2024-03-01T12:30" is the datetime. If one of the types is Float32, values are also compared
+in that precision: the Float32 0.1 equals both the Float64 0.1 and 0.10000000149011612.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
-# float64 has all whole numbers up to here, and all powers of ten.
+# float64 has all whole numbers up to the first, and all powers of ten up to the second.
 _EXACT_WHOLE = 2**53
 _EXACT_DIVISOR = 10**22
 
@@ -61,21 +61,21 @@ _PLAIN: frozenset[type[pl.DataType]] = frozenset(
 
 
 def columns_named(names: Iterable[str]) -> pl.Expr:
-    """Return the columns of exactly these names, each once, in this order.
+    """Return an expression of the columns of exactly these names, each once, in this order.
 
-    Polars takes `*` and names from `^` to `$` for patterns in pl.col, select, drop, cast and struct.field, but not in
-    selectors by name and in get_column.
+    Polars takes `*`, and names that begin with `^` and end with `$`, for patterns in pl.col, select, drop, cast and
+    struct.field, but not in selectors by name and in get_column.
     """
     return cs.by_name(*names).as_expr()
 
 
 def cells(frame: pl.DataFrame, name: str) -> pl.Series:
-    """Return the column of exactly this name, renamed to "", as many methods of a Series use its name in pl.col."""
+    """Return the column of exactly this name, renamed to "", because many methods of Series pass its name to pl.col."""
     return frame.get_column(name).alias("")
 
 
 class Field(NamedTuple):
-    """A field of a struct: its name, its place, and the number of fields."""
+    """A field of a struct: its name, its place among the fields, and the number of fields of the struct."""
 
     name: str
     place: int
@@ -90,7 +90,12 @@ class Field(NamedTuple):
 
 
 class FlatColumn(NamedTuple):
-    """A column, or a feature within a nested column: the column, the type, and the path of fields and places in it."""
+    """A column, or a feature within a nested column.
+
+    column  name of the column of the table.
+    dtype   type of the column or feature.
+    path    fields of structs and positions in arrays that lead to the feature; empty for a whole column.
+    """
 
     column: str
     dtype: pl.DataType
@@ -98,7 +103,7 @@ class FlatColumn(NamedTuple):
 
     @property
     def expr(self) -> pl.Expr:
-        """Expression of its values in the table."""
+        """Expression of the values in the table."""
         expr = columns_named([self.column])
         for step in self.path:
             expr = step.of(expr) if isinstance(step, Field) else expr.arr.get(step)
@@ -106,23 +111,27 @@ class FlatColumn(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Family of a type, whose values can be compared with each other, and `ticks` per day of dates and times."""
+    """Comparability of a type.
+
+    family  types of one family can be compared with each other.
+    ticks   units per day, of dates, datetimes and durations; 1 for other types.
+    """
 
     family: str
     ticks: int
 
 
 def is_feature_type(dtype: pl.DataType) -> bool:
-    """Return True if columns of this type can be features: text, booleans, numbers, dates, times, and null."""
+    """Return True if columns of this type can be features: text, booleans, numbers, temporal types, null."""
     return dtype in (pl.Boolean, pl.Null, *_TEMPORAL) or is_text_type(dtype) or dtype.is_numeric()
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
-    return dtype.base_type() in _TEXT  # a Categorical with categories of its own does not equal pl.Categorical
+    return dtype.base_type() in _TEXT  # a Categorical with its own categories does not equal pl.Categorical
 
 
 def text_of_categories(series: pl.Series) -> pl.Series:
-    """Return categories as their text, as physical codes differ between pieces; other columns unchanged."""
+    """Return categories as text, because their physical codes differ between pieces; other columns unchanged."""
     return series.cast(pl.String) if is_text_type(series.dtype) else series
 
 
@@ -147,8 +156,8 @@ def types_within(dtype: Any) -> Iterator[Any]:
 def flat_columns(schema: Mapping[str, pl.DataType], whole: Collection[str] = ()) -> dict[str, FlatColumn]:
     """Return all columns by name, nested ones unnested: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
 
-    Columns that cannot be features are returned, too. Columns `whole` are not unnested. Raises DataError when two have
-    the same name.
+    Columns that cannot be features are returned, too. The columns named in `whole` are not unnested. Raises DataError
+    if two columns get the same name.
     """
     flat: dict[str, FlatColumn] = {}
     for column, dtype in schema.items():
@@ -161,9 +170,11 @@ def flat_columns(schema: Mapping[str, pl.DataType], whole: Collection[str] = ())
 
 
 def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[str, str]]) -> list[FlatColumn | None]:
-    """Return the columns of features, given their names and columns in training; None for an absent feature.
+    """Return the column of each feature; None for an absent feature.
 
-    A column with the name of the feature takes precedence over an unnested one.
+    features  name of each feature, and the column that had it in training.
+
+    A column with the name of the feature takes precedence over a nested column.
     """
     nested: dict[str, dict[str, FlatColumn]] = {}
     located: list[FlatColumn | None] = []
@@ -201,7 +212,8 @@ def divisor_of(dtype: pl.DataType) -> int:
 def nearest_floats(whole: pl.Series, divisor: int) -> NDArray[np.float64]:
     """Return the float64 nearest to each integer, of up to 128 bits, divided by the divisor.
 
-    A division of floats rounds once if both are exact. Python divides larger integers with one rounding.
+    A division of floats rounds once if float64 represents both operands exactly. Other integers are divided by Python,
+    which rounds once.
     """
     if divisor > _EXACT_DIVISOR:
         return np.array([number / divisor for number in whole.to_list()], np.float64)
@@ -220,7 +232,7 @@ def physical(series: pl.Series) -> pl.Series:
 
 
 def is_plain(dtype: pl.DataType) -> bool:
-    """Return True for types that numpy has: `numbers` of a column without nulls converts nothing."""
+    """Return True for types that numpy has. `numbers` returns a column of them without nulls unconverted."""
     return type(dtype) in _PLAIN
 
 
@@ -243,8 +255,8 @@ def _instance(dtype: Any) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
 
 
-# Expressions that parse dates and times in text, of columns of text files and of labels. They return null for a text in
-# another form. A T between day and time is a space, and a slash in a day a hyphen.
+# Function that returns the expression which parses dates or times in text, in columns of text files or in labels. Text
+# in another form becomes null. A T between day and time is read as a space, and a slash in a day as a hyphen.
 Parse = Callable[[pl.Expr], pl.Expr]
 
 _ISO = "%Y-%m-%d"
@@ -256,12 +268,12 @@ def day_in(form: str) -> Parse:
 
 
 def moment_in(form: str, *times: str) -> Parse:
-    """Return the parser of a day in this form and a time in one of these forms."""
+    """Return the parser of a day in this form, followed by a time in one of these forms."""
 
     def parse(text: pl.Expr) -> pl.Expr:
         iso = _iso_text(text)
         parsed = [iso.str.to_datetime(f"{form} {time}", time_unit="us", strict=False) for time in times]
-        # Of several columns, pl.coalesce would make one.
+        # pl.coalesce would join several columns of `text` into one.
         return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), parsed)
 
     return parse
@@ -279,21 +291,21 @@ ZONED_MOMENT = moment_in(_ISO, "%H:%M:%S%.f%#z")
 
 
 def clock_time(text: pl.Expr) -> pl.Expr:
-    """Parse a time of day, with seconds."""
+    """Return the expression that parses a time of day with seconds."""
     return text.str.strip_chars().str.to_time("%H:%M:%S%.f", strict=False)
 
 
-# Up to this many levels, levels are looked up by a cast. It takes a third of the time of a join for few levels, and
-# 1.1 times its time for 4,000 levels and few rows.
+# Cells of categories with at most this many levels are looked up by a cast to Enum. A cast takes a third of the time of
+# a join for few levels, and 1.1 times its time for 4,000 levels and few rows.
 _ENUM_LEVELS = 1 << 12
 # Cells of categories that are looked up in one query.
 _TOGETHER_CELLS = 1 << 16
-# Text of a whole number above this is not compared as a number: another number may have the same float64, or float32.
+# Text of a larger number is not compared as a number: another number may have the same float64, or float32.
 _LARGEST_EXACT, _LARGEST_EXACT_32 = 2.0**53, 2.0**24
 
 
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """Return the numbers that cells are compared by, exact in float64; NaN for nulls.
+    """Return the numbers of cells, NaN for nulls. They are compared as float64, but may have another type.
 
     trained  name of the type in training, of the same family.
     """
@@ -321,7 +333,7 @@ def codes_by_column(
 ) -> Iterator[NDArray[np.float64]]:
     """Yield `level_codes` of several columns of a table, given the names of their types in training.
 
-    Short columns are looked up in one query: a query for each took half of the time of a thousand rows.
+    Short columns are looked up in one query: a query for each column took half of the time for a thousand rows.
     """
     step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
     for begin in range(0, len(columns), step):
@@ -340,7 +352,7 @@ def codes_by_column(
             if places.null_count() > text.null_count():
                 unknown = np.isnan(codes)
                 unknown &= text.is_not_null().to_numpy()
-                # Spaces, and booleans as numbers, are rare, and are looked for here only.
+                # Spaces, and booleans as numbers, are rare: only cells without a place are compared in these forms.
                 level_places = places_of(column.filter(pl.Series(unknown)), column_levels, trained=dtype)
                 codes[unknown] = level_places.fill_null(len(column_levels)).to_numpy() + first
             yield codes
@@ -393,7 +405,10 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
 def _distinct_places(
     values: pl.Series, known_values: pl.Series, forms: Sequence[Callable[[pl.Series], pl.Series]]
 ) -> pl.Series:
-    """Return `places_of` distinct values without nulls; forms: the texts by which they are compared, in this order."""
+    """Return `places_of` for distinct values without nulls.
+
+    forms  functions that return the texts to compare, tried in this order for the values that have no place yet.
+    """
     dtypes = (values.dtype, known_values.dtype)
     temporal = any(dtype.is_temporal() for dtype in dtypes)
     if temporal and not any(map(is_text_type, dtypes)):
@@ -409,26 +424,26 @@ def _distinct_places(
 
 
 def _first(places: pl.Series, others: pl.Series) -> pl.Series:
-    """Return the places, and where they are null the others."""
+    """Return the places; where they are null, the others."""
     return places.zip_with(places.is_not_null(), others)
 
 
 def _times_in(series: pl.Series, parse: Parse) -> pl.Series:
-    """Return the dates or times that text means, in the form that is parsed; other columns unchanged."""
+    """Return a column of text parsed by `parse`; other columns unchanged."""
     return pl.select(parse(pl.lit(series))).to_series() if is_text_type(series.dtype) else series
 
 
 def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:
     """Return `places_of` for distinct dates and times that are not text.
 
-    A value is converted to the type of the known values; it is unknown if that changes it.
+    A value is converted to the type of the known values; it is unknown if the conversion changes it.
     """
-    nothing = pl.Series([None] * len(values), dtype=pl.UInt32)
+    unknown = pl.Series([None] * len(values), dtype=pl.UInt32)
     if kind_of(values.dtype).family != kind_of(known_values.dtype).family:
-        return nothing
+        return unknown
     converted = values.cast(known_values.dtype, strict=False)
     same = (converted.cast(values.dtype) == values).fill_null(False)
-    return _places_among_unique(physical(converted), physical(known_values)).zip_with(same, nothing)
+    return _places_among_unique(physical(converted), physical(known_values)).zip_with(same, unknown)
 
 
 def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Series:
@@ -449,10 +464,10 @@ def level_text(series: pl.Series) -> pl.Series:
 
 
 def _exact_text(series: pl.Series) -> pl.Series:
-    """Return the text of cells, that of text unchanged.
+    """Return the text of cells; text is unchanged.
 
-    Whole floats and decimals are integers: other libraries and databases store integers as these. A datetime at
-    midnight is a date.
+    Whole floats and decimals have the text of integers, because other libraries and databases store integers in these
+    types. A datetime at midnight has the text of its date.
     """
     dtype = series.dtype
     if isinstance(dtype, pl.Decimal):
@@ -461,7 +476,7 @@ def _exact_text(series: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Datetime):
         day = series.dt.date()
         return day.cast(pl.String).zip_with(series.dt.time() == time(0), series.cast(pl.String))
-    if dtype == pl.Duration:  # Polars has no text of these
+    if dtype == pl.Duration:  # Polars has no text of durations
         return pl.Series([None if cell is None else str(cell) for cell in series.to_list()], dtype=pl.String)
     if not dtype.is_float():
         return series.cast(pl.String)

@@ -74,8 +74,8 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
     cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there for
            a level, with NUMBA_CPU_NAME and similar, are not compiled again.
 
-    Raises ConfigError for a wheel of other kernels than those that run here, and for levels that this processor does
-    not have.
+    Raises ConfigError if the kernels in the wheel are not those of this installation, and for levels that this
+    processor does not have.
     """
     if missing := [level for level in levels if level not in levels_of_host()]:
         raise ConfigError(f"this processor cannot compile for {', '.join(missing)}; build on one that has the level")
@@ -103,7 +103,7 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
 
 
 def _compile(level: str, kinds: Sequence[str], cache: Path, folder: Path) -> set[Path]:
-    """Compile for a level, in a process whose compiler assumes a processor of that level. Return the files."""
+    """Compile for a level, in a process whose compiler assumes a processor of that level. Return the cached files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
     list_file = folder / f"{level}-{kinds[0]}.files"
     done = subprocess.run(
@@ -118,7 +118,7 @@ def _compile(level: str, kinds: Sequence[str], cache: Path, folder: Path) -> set
 
 
 def _pack(unpacked: Path, folder: Path) -> Path:
-    """Write the wheel for this Python and this platform."""
+    """Write the wheel for this Python and this platform. Return its path."""
     [about] = unpacked.glob("*.dist-info/WHEEL")
     tag = (
         f"cp{sys.version_info.major}{sys.version_info.minor}-none-{get_platform().replace('-', '_').replace('.', '_')}"
@@ -140,10 +140,11 @@ def _wheel(*arguments: str | Path) -> None:
 _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
-# Columns with missing values: the number `a`, in a table without the category; both; or the category. Bytes with gaps
-# are routed like float32 with gaps, so the latter are left out.
+# Columns with missing values: the number `a`, in a table without the category; the number and the category; or the
+# category alone. Bytes with missing values are routed as float32 with missing values, so the latter are left out.
 _GAPS = ("number", "both", "category")
-# Options with kernels of their own, for forests with bags, for classes and for regression. Family.variants has others.
+# Options with kernels of their own: for all forests with bags, for classes, and for regression. Family.variants has
+# others.
 _BAGGED: list[dict[str, Any]] = [
     {"max_bins": 4},
     {"replace": False, "sample_fraction": 0.5},
@@ -160,18 +161,18 @@ _CLASSES: list[dict[str, Any]] = [
     {"sampling": "adaboost"},
     {"vote": "hard"},
 ]
-# Parts of an explanation for which bags are drawn again.
-_OF_BAGS = [name for name, section in SECTIONS.items() if section.needs == "out of bag"]
-# Parts of these that are refused for new rows.
-_OF_TRAINING = ("proximities", "filling")
 _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
+# Parts of an explanation that use out-of-bag rows.
+_OUT_OF_BAG = [name for name, section in SECTIONS.items() if section.needs == "out of bag"]
+# Those of them that are refused for new rows.
+_OF_TRAINING = ("proximities", "filling")
 
 
 def warm_rest(kind: str) -> None:
     """Compile the kernels of a kind that neither training nor prediction needs, or load them from the cache."""
     categories, numbers, kind_options = KINDS[kind]
     table = small_table(categories, 0 if numbers else 3, _ROWS)
-    if "splitter" in kind_options:  # finished forests are like those of the best splits
+    if "splitter" in kind_options:  # finished forests use the same kernels as those of the best splits
         _vary(kind, table, _NUMBERS if numbers else [])
         return
     bagged = KINDS[kind].takes_weights
@@ -198,30 +199,31 @@ def warm_rest(kind: str) -> None:
 
 
 def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> None:
-    """Grow a forest with each of these options, in memory and by passes."""
+    """Train a forest with each of these options, and compile its kernels for growing by passes."""
     with TemporaryFolder(None) as folder:
         for option in options:
             try:
                 forest = _train_kind(kind, table, folder / "option", **option)
-            except ConfigError:  # a variant or an impurity that is not for these trees
+            except ConfigError:  # a variant or an impurity that these trees do not have
                 continue
             forest.predict(table)
             if option.keys() & {"sampling", "group"} and not forest.config.boosts:
-                _explain(forest, table, _OF_BAGS)
+                _explain(forest, table, _OUT_OF_BAG)
             for classes in KINDS[kind].classes:
                 compile_for(KINDS[kind].traits(classes), forest.config, passes=True, scratch=None)
 
 
-def _with_type(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
-    """Return the table with numbers of a type.
+def _with_type(table: pl.DataFrame, routed: str, gaps: str) -> pl.DataFrame:
+    """Return the table with numbers of a type of _ROUTED or "bits" (0 and 1), and with missing values (see _GAPS).
 
-    All types but bytes have enough values that their codes take two bytes, and regression targets with all digits.
+    Features of float32 or float64 have so many values that codes take two bytes, and their regression targets use all
+    digits of float64.
     """
     numbers = pl.col("a", "b", "c", "d")
-    if travel in ("bits", "bytes"):
-        table = table.with_columns((numbers.floor() % (2 if travel == "bits" else 256)).cast(pl.UInt8))
+    if routed in ("bits", "bytes"):
+        table = table.with_columns((numbers.floor() % (2 if routed == "bits" else 256)).cast(pl.UInt8))
     else:
-        table = table.with_columns((numbers + np.arange(table.height) * np.pi).cast(_ROUTED[travel]))
+        table = table.with_columns((numbers + np.arange(table.height) * np.pi).cast(_ROUTED[routed]))
         table = table.with_columns(pl.col("y") * np.pi if table["y"].dtype == pl.Float64 else pl.col("y"))
     if gaps != "category":
         table = table.with_columns(a=pl.when(pl.int_range(pl.len()) % 7 > 0).then(pl.col("a")))
@@ -238,17 +240,17 @@ def _train_kind(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fo
 
 
 def _train_refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
-    """Train a forest of a kind with a boosted stage, and predict by it."""
+    """Train a forest of a kind with a boosted stage, and predict with it."""
     forest = _train_kind(kind, table, out, refine=1, trees=4)
     for opened in (forest, read_forest(out)):
         opened.predict(table)
-        opened.predict(table.head(1))  # single rows go down the trees of the stage in another way
+        opened.predict(table.head(1))  # another kernel routes single rows through the trees of the stage
         opened.predict(table, memory="100GB")
     return forest
 
 
 def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
-    """Predict with trees kept from training, with trees read from files, and within a memory budget."""
+    """Predict with trees kept from training and with trees from files, with and without a budget, and into a file."""
     options: list[dict[str, Any]] = [{}, {"coverage": 0.5}] if forest.config.bootstrap else [{}]
     if forest.spec.target.is_regression:
         options += [{"quantiles": [0.5]}, {"coverage": 0.5, "jackknife": True}]
@@ -275,11 +277,12 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 
 def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
-    """Compute parts of an explanation, by default all: of training rows, and of new rows if they use out-of-bag rows.
+    """Compute parts of an explanation: all `parts` for training rows, those on out-of-bag rows also for new rows.
 
-    One call computes all parts, which takes a quarter of the time that a call for each part takes.
+    One call for all parts takes a quarter of the time of a call for each part. If it refuses a part, each part has its
+    own call.
     """
-    of_new_rows = [part for part in parts if part in _OF_BAGS and part not in _OF_TRAINING]
+    of_new_rows = [part for part in parts if part in _OUT_OF_BAG and part not in _OF_TRAINING]
     for asked, new_rows in ((list(parts), False), (of_new_rows, True)):
         explain = partial(explain_forest, forest.directory, table, new_rows=new_rows, listener=silent)
         try:

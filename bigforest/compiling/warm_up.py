@@ -33,9 +33,9 @@ from bigforest.storage.atomic import TemporaryFolder
 class ForestKind(NamedTuple):
     """Forests that share kernels.
 
-    categories  the table has categories and missing values.
-    regression  the target is a number.
-    options     options of training.
+    categories  True if the table has categories and missing values.
+    regression  True if the target is a number.
+    options     options of training that select the kernels.
     """
 
     categories: bool
@@ -44,13 +44,15 @@ class ForestKind(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Numbers of classes with kernels of their own; 0 for regression."""
+        """Numbers of classes to train with, one for each variant of the kernels; 0 for regression."""
         return (0,) if self.regression else (2, 5)
 
     def traits(self, classes: int) -> TableTraits:
         """Return the traits of the tables of this kind with this number of classes."""
-        odd = ("level",) if self.categories else ()
-        return TableTraits(odd, category=4 if self.categories else 0, regression=self.regression, many=classes > 2)
+        non_plain = ("level",) if self.categories else ()
+        return TableTraits(
+            non_plain, category=4 if self.categories else 0, regression=self.regression, many=classes > 2
+        )
 
     @property
     def takes_weights(self) -> bool:
@@ -163,7 +165,7 @@ def warm_here(kind: str, passes: bool = False) -> None:
     from bigforest.training.train import train
 
     with announced(ENCODING, silent):
-        compile_presort()  # of more rows than these tables have
+        compile_presort()  # training does not: these tables have few rows
     forests = KINDS[kind]
     options = {**forests.options, "keep_targets": True} if forests.regression else forests.options
     if forests.takes_weights:
@@ -188,7 +190,7 @@ def warm_here(kind: str, passes: bool = False) -> None:
 
 
 def small_table(categories: bool, classes: int, rows: int) -> pl.DataFrame:
-    """Return a small table with numeric features, weights, groups and a target.
+    """Return a small table with four numeric features, weights, groups and a target.
 
     categories  add a category with a missing value.
     classes     number of classes; 0 for a numeric target.
@@ -211,7 +213,7 @@ def _warm_apart(kind: str, passes: bool) -> None:
         capture_output=True,
     )
     if done.returncode:
-        warm_here(kind, passes)  # which raises the error
+        warm_here(kind, passes)  # raises the error here
 
 
 def search_path() -> str:

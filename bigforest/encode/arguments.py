@@ -36,11 +36,11 @@ def column_arguments(
 ) -> ColumnArguments:
     """Name the columns that the arguments refer to, and add arrays among the arguments to the table.
 
-    Categorical columns of numbers (`numeric_categories`) are added to the option `categories`, unless a forest is
-    resumed, which records its categories. Raises ConfigError and DataError.
+    Numeric columns that the table declares as categories (`declared_categories`) are added to the option `categories`.
+    A forest that is resumed has recorded its categories: nothing is added. Raises ConfigError and DataError.
     """
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
-    kinds = {} if resumes else declared_categories(data[0] if isinstance(data, tuple) and data else data)
+    declared = {} if resumes else declared_categories(data[0] if isinstance(data, tuple) and data else data)
     left_out = names_of(exclude, "exclude")
     data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
@@ -48,8 +48,8 @@ def column_arguments(
     target = names["target"]
     if target is not None and not isinstance(target, str):
         raise ConfigError(f"{api('target')} must be the name of a column, not {target!r}")
-    if coded := [name for name, is_coded in kinds.items() if is_coded]:
-        usual = next((name for name in USUAL_NAMES if name in kinds), None)
+    if coded := [name for name, is_coded in declared.items() if is_coded]:
+        usual = next((name for name in USUAL_NAMES if name in declared), None)
         no_features = {target or usual, *names.values(), *left_out}
         categories = list(names_of(options.get("categories", ()), "categories"))
         options["categories"] = tuple(
@@ -59,7 +59,7 @@ def column_arguments(
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
+    """Return options of TrainConfig as plain values; class weights in a file are read. Raises ConfigError."""
     entries = {name: plain(value) for name, value in options.items()}
     weights = entries.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":

@@ -12,11 +12,12 @@ A numeric column that fits in memory:
 A column that does not fit is encoded in *runs* of consecutive rows. The column is read once, and each file is written
 once, in order.
 
-1. Presort each run by itself, and write its ranks and distinct keys to scratch files. 2. Merge the keys of all runs,
-range by range. This finds the dictionary, and the rank in the column of each key of a run. 3. Replace the ranks within
-runs by the ranks in the column. Runs and ranges are so short that their random accesses stay within the caches.
+1. Presort each run by itself, and write its ranks and distinct keys to scratch files.
+2. Merge the keys of all runs, range by range. This finds the dictionary, and the rank in the column of each key.
+3. Replace the ranks within runs by the ranks in the column.
 
-The bytes of the store do not depend on how the column is cut.
+Random accesses stay within the caches, because runs and ranges are short. The bytes of the store do not depend on how
+the column is cut.
 
     values   3.5 1.0 3.5 | 2.0 3.5        two runs
     keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
@@ -25,8 +26,8 @@ The bytes of the store do not depend on how the column is cut.
     merged   0   | 1     - 2   | 2        file `merged`: rank in the column of each key of a range
     codes    2 0 2       | 1 2            (parts of the run in merged)[ranks]
 
-The column of a category is read twice: to find the levels, and to replace them by codes. A slice and a few copies of
-the distinct levels are in memory.
+The column of a category is read twice: to find the levels, and to replace them by codes. (A column of one slice is read
+once.) A slice and a few copies of the distinct levels are in memory.
 
     cells   late  null  early  late
     levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
@@ -70,13 +71,14 @@ from bigforest.store.writer import PartWriter
 # Rows of a run, which fit the second-level cache; a rank in a run, or 0 for a missing value, has 16 bits.
 _RUN_ROWS = 1 << 16
 _RUN_RANK = np.dtype("<u2")
-# A rank in the column, and a number of rows.
+# A rank in the column, and a number of rows; a place in a file of keys.
 _RANK = np.dtype("<u4")
 _PLACE = np.dtype("<u8")
-# Keys of a range of merging, which fit the third-level cache. Most ranges of a column: each has a part of every run.
+# Keys of a range of merging, which fit the third-level cache. A range has more keys if a column would have more ranges
+# than _MOST_RANGES: every range reads a part of every run.
 _RANGE_KEYS = 1 << 20
 _MOST_RANGES = 1 << 8
-# Factor of the memory of merging with bins, where the number of rows of each key is needed too.
+# Merging with bins takes this many times the memory, because it needs the number of rows of each key.
 _COUNTED = 4
 
 
@@ -217,7 +219,7 @@ def _key_ranges(
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
     """Cut the keys into ranges, ascending; yield for each range the begin and end of its keys in every run.
 
-    A range has at most `max_keys` keys, or one of each run where it cannot be cut further.
+    A range has at most `max_keys` keys. It has more only if it has at most one key of each run.
     """
     waiting = [(np.array([run.begin for run in runs], np.uint64), np.array([run.end for run in runs], np.uint64))]
     while waiting:
@@ -256,7 +258,7 @@ def _append(file: Path, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
 
 
 def _map_file(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
-    """Return the first entries of a file, mapped."""
+    """Map the first `size` entries of a file."""
     try:
         return map_file(file, dtype, (size,))
     except ValueError as error:

@@ -49,9 +49,9 @@ class EncodePlan:
     workers     tasks that run at the same time.
     task_bytes  memory of a task in addition to reading; None for no limit.
     limits      rows read at a time, and similar sizes.
-    rows        rows of the source, and rows of the store once they are known.
+    rows        rows of the store; rows of the source until those are known.
     bytes       bytes of a value of each feature.
-    binned      True with max_bins.
+    binned      True if max_bins is a number.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -93,15 +93,15 @@ class EncodePlan:
 
 
 def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
-    """Return the bytes of encoding features together, whose values have `sizes` bytes.
+    """Return the bytes of encoding features together in memory; sizes: bytes of a value of each feature.
 
-    All keys of all features are in memory, and a slice of them. Features are sorted one after the other.
+    All keys of all features are in memory, and a few copies of the keys of a slice. Features are sorted one by one.
     """
     return _task_bytes(rows, sum(map(key_size, sizes)), max(sizes), limits)
 
 
 def _task_bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
-    """Return `group_code_bytes` for keys of `keys` bytes in total and a widest value of `widest` bytes."""
+    """Return `group_code_bytes`; keys: bytes of the keys of a row, widest: bytes of the widest value."""
     # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.
     gaps = keys // 4 * rows // 8  # a bit for each cell: the key of a feature has 4 bytes or more
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
@@ -144,7 +144,7 @@ def plan_encode(
 def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the memory and scratch of encoding. Values of unknown size count as 8 bytes, the maximum.
 
-    If the budget is too small, estimate for the smallest sufficient one.
+    If the budget is too small, the estimate is for the smallest sufficient budget.
     """
     sizes = {str(i): size for i, size in enumerate(shape.sizes or [8] * shape.features)}
     smallest = _smallest(group_code_bytes(shape.rows, [max(sizes.values())], resources.limits))
@@ -165,7 +165,7 @@ def _min_task_bytes() -> int:
 
 
 def _fits(rows: int, need: int, task_bytes: int | None, limits: Limits) -> bool:
-    """Return True if features that need this memory are encoded in one piece."""
+    """Return True if features are encoded in one piece; need: bytes that this takes."""
     return rows <= limits.presort_rows and (task_bytes is None or need <= task_bytes)
 
 
@@ -182,9 +182,9 @@ def _groups(
     keys = widest = 0
     for name, size in value_bytes.items():
         keys, widest = keys + key_size(size), max(widest, size)
-        near = groups and (name in categories) == (groups[-1][-1] in categories)
+        same_kind = groups and (name in categories) == (groups[-1][-1] in categories)
         need = _task_bytes(rows, keys, widest, limits)
-        if near and len(groups[-1]) < max_group and _fits(rows, need, task_bytes, limits):
+        if same_kind and len(groups[-1]) < max_group and _fits(rows, need, task_bytes, limits):
             groups[-1].append(name)
         else:
             groups.append([name])
@@ -201,8 +201,8 @@ class EncodeJob:
     plan       division of the work, with the rows of the store and the limits of memory.
     parts      folder for the parts of the store that tasks write.
     scratch    folder for columns that do not fit in memory.
-    columns    the column of the table that holds each feature.
-    kinds      "numeric" or "category", of each feature.
+    columns    column of the table that holds each feature.
+    kinds      "numeric" or "category" for each feature.
     """
 
     source: Source

@@ -22,8 +22,9 @@ from bigforest.source.text import MISSING_WORDS
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words, or fewer numbers, all
-# different and with commas or signs other than these, such as 1,000 and 5%: "2nd" and "3rd" or "<5" and ">9" are names.
+# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words. Fewer numbers suffice
+# if they have commas or signs, such as 1,000 and 5%, are all different without these, and have none of _NAMING: "2nd"
+# and "3rd", or "<5" and ">9", are names.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 _NAMING = r"[\p{L}<>≤≥~]"
 # Marks between thousands. _SIGNS adds signs and units next to numbers.
@@ -43,13 +44,13 @@ _DATE = (
 # numbers has dates if all its values, at least _MIN_DATES, are dates.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
-# A text column has names of rows if the table has at least _MIN_NAMED rows, and the share of distinct texts is at least
-# _NAMED_SHARE.
+# A text column has names of rows if its distinct texts are at least the share _NAMED_SHARE of the rows, and of
+# _MIN_NAMED.
 _MIN_NAMED, _NAMED_SHARE = 20, 0.9
 # Whole numbers that differ in all rows are reported as row numbers if this is unlikely to be chance. Random draws from
 # their range have rows**2 / (2 * range) repeats on average. If that is 10, no repeat has a probability of exp(-10).
 _MIN_REPEATS = 10.0
-# Names of columns in a message.
+# Most names of columns in a message.
 _NAMED = 5
 
 
@@ -137,8 +138,8 @@ def _are_row_numbers(store: Store, number: int) -> bool:
     """
     missing = int(store.spec.features[number].missing)
     low, high = store.low(number)[missing:], store.high(number)[missing:]
-    most = float(high[-1]) - float(low[0]) + 1.0
-    if store.rows**2 < 2.0 * _MIN_REPEATS * most or low[0] % 1.0 or (low % 1.0).any() or (high % 1.0).any():
+    spanned = float(high[-1]) - float(low[0]) + 1.0
+    if store.rows**2 < 2.0 * _MIN_REPEATS * spanned or low[0] % 1.0 or (low % 1.0).any() or (high % 1.0).any():
         return False
     widths = high - low + 1.0
     different = int(widths.sum())
@@ -151,8 +152,8 @@ def _are_row_numbers(store: Store, number: int) -> bool:
         block = codes[first : first + BLOCK_ROWS]
         counts += np.bincount(block, minlength=size) if binned else np.count_nonzero(block == 0)
     rows = store.rows - (int(counts[0]) if missing else 0)
-    alike = np.array_equal(counts[missing:], widths) if binned else different == rows
-    return alike and rows**2 >= 2.0 * _MIN_REPEATS * most
+    all_differ = np.array_equal(counts[missing:], widths) if binned else different == rows
+    return all_differ and rows**2 >= 2.0 * _MIN_REPEATS * spanned
 
 
 def _searched_texts(store: Store) -> dict[str, pl.Series]:
@@ -225,7 +226,7 @@ def _may_be_decimal_comma(levels: pl.Series) -> bool:
 
 
 def _are_numbers(levels: pl.Series, plain: pl.Series) -> bool:
-    """Return True for levels that are numbers with commas or signs, but for words such as NA.
+    """Return True for levels that are numbers with commas or signs, except for words such as NA.
 
     plain  the levels without commas and signs
     """
@@ -240,7 +241,7 @@ def _are_numbers(levels: pl.Series, plain: pl.Series) -> bool:
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:
-    """Return the levels that are not numbers. None if they are many, or numbers are few."""
+    """Return the levels that are not numbers; None if there are many of them, or few numbers."""
     words = levels.filter(~levels.cast(pl.Float64, strict=False).is_finite().fill_null(value=False))
     fits = len(words) <= _MAX_WORDS and len(levels) - len(words) >= _MIN_NUMBERS
     return words.to_list() if fits else None

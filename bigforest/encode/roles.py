@@ -45,7 +45,7 @@ class ColumnRoles(NamedTuple):
     """Roles of the columns of a table.
 
     columns  all columns, nested ones unnested.
-    others   column of groups and column of weights, as far as there are any.
+    others   names of the column of groups and the column of weights, if the options name them.
     kinds    "numeric" or "category" for each feature.
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.

@@ -52,11 +52,12 @@ from bigforest.kernels.presort.ranking import (
 )
 from bigforest.store.writer import PartWriter
 
-# Up to these values, float64 represents different integers, and different decimals, by different numbers.
+# Different integers up to the first are different numbers in float64; so are different decimals whose digits form an
+# integer up to the second.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
-# Values that are converted, and codes that are looked up, at a time. Temporary arrays stay in the cache, and their
-# memory with the process.
+# Values that are converted, and codes that are looked up, at a time. Temporary arrays then fit the cache, and are so
+# small that the process keeps their memory for the next ones.
 CHUNK_ROWS = 1 << 16
 # Values whose keys are made at a time, in the cache.
 _SLICE_ROWS = 1 << 14
@@ -71,7 +72,7 @@ Keys = NDArray[np.unsignedinteger[Any]]
 Absent = NDArray[np.bool_]
 
 
-@lru_cache(maxsize=64)  # an Enum holds its categories
+@lru_cache(maxsize=64)  # few: a cached Enum keeps its categories in memory
 def value_bytes(dtype: pl.DataType) -> int:
     """Return the bytes of a value that is ranked. Integers of 128 bits are ranked as integers of 64 bits."""
     if dtype in (pl.Float16, pl.Date):
@@ -88,8 +89,8 @@ class Scale:
     """Range of the keys of a column: offset = (key - low) >> shift (kernels/presort/ranking.py).
 
     bits      bits of the largest offset.
-    least     key = value - least; 0 for unsigned types.
-    is_float  True if values are the bits of floats.
+    least     key = value - least; 0 for UInt32 and UInt64, otherwise the lowest integer with the size of a key.
+    is_float  True if values are floats, by `_ordered_bits`.
     size      bytes of a key.
     divisor   10**scale of decimals, which are stored as integers; 1 for other types.
     crowded   True if neighbouring values may be the same float64.
@@ -171,7 +172,7 @@ class KeyMaker:
         self._varying |= int(np.bitwise_or.reduce(keys ^ keys.dtype.type(self._first)))
 
     def wrong(self) -> str | None:
-        """Return an error text for integers of more than 64 bits, or decimals of too many digits; otherwise None."""
+        """Return an error text if an integer, or the digits of a decimal, exceed 64 bits; otherwise None."""
         if not self._beyond:
             return None
         most = max(self._beyond, key=abs)
@@ -340,7 +341,7 @@ class DictionaryWriter:
         last = self.bins.last[: int(self.bins.state[0])]
         for piece, absent in ranks:
             codes: Keys = piece
-            if self.binned:  # the first bin whose largest rank is not below
+            if self.binned:  # the first bin whose last rank is not below the rank
                 codes = np.empty(len(piece), np.uint32)
                 for chunk, out in zip(in_chunks(piece), in_chunks(codes), strict=True):
                     out[:] = last.searchsorted(chunk)
@@ -374,12 +375,13 @@ class DictionaryWriter:
             self._part.values(self.scale.values(chunk), None)
 
 
-# Rows of a bucket of `presort`: its items and a buffer fit the second-level cache. Bits of a cell.
+# Rows of a bucket of `presort`: its items and a buffer fit the second-level cache. Offsets are counted in at most
+# 2**CELL_BITS cells.
 BUCKET_ROWS = 1 << 15
 CELL_BITS = 16
-# Columns of up to this many rows are ranked by numpy: 50 ns per row, and a second to compile the kernels.
+# Columns of up to this many rows are ranked by numpy, in 50 ns per row: compiling the kernels takes a second.
 FEW_ROWS = 1 << 13
-# Larger tables of offsets do not fit the cache.
+# Tables for offsets of more bits do not fit the cache.
 _MAX_TABLE_BITS = 22
 
 
@@ -421,7 +423,7 @@ def _presort_many(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
         rank_cells(counts, bins, np.zeros(2, np.uint64), offsets)
         look_up_ranks(keys, low, shift, counts)
         return offsets
-    # Of few rows, about a cell for 16: passing over the cells then costs less than spreading the rows.
+    # With few rows, about one cell for 16 rows: passing over the cells then costs less than spreading the rows.
     cell_bits = min(scale.bits, CELL_BITS, max(8, len(keys).bit_length() - 5))
     cell_shift = np.uint64(scale.bits - cell_bits)
     counts = np.zeros(1 << cell_bits, np.uint32)
@@ -464,7 +466,7 @@ def compile_presort(sizes: Collection[int] = (4, 8)) -> None:
 
 
 def compile_pieces() -> None:
-    """Compile the further kernels of columns in pieces, or load them from the cache."""
+    """Compile the kernels that only columns in pieces need, or load them from the cache."""
     rank_cells(np.ones(1, np.uint64), new_bins(1, 2), np.zeros(2, np.uint64), np.empty(1, np.uint64))
     for size in (4, 8):
         begin, end, middle = (np.zeros(1, np.uint64) for _ in range(3))

@@ -55,7 +55,7 @@ def _announce(kind: KernelKind, listener: Listener) -> None:
         listener(Compiling(about, kind.seconds))
 
 
-class _Each(event.Listener):  # type: ignore[misc]
+class _CompileListener(event.Listener):  # type: ignore[misc]
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
         self._thread = threading.get_ident()
@@ -70,8 +70,8 @@ class _Each(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def _watching_compiles(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` after each function, kernel or part, that this thread compiles while the block runs."""
-    with event.install_listener("numba:compile", _Each(told)):
+    """Call `told` after each function that this thread compiles while the block runs: a kernel or a device function."""
+    with event.install_listener("numba:compile", _CompileListener(told)):
         yield
 
 
@@ -83,16 +83,16 @@ def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Itera
         _announce(kind, listener)
     total = kind.functions if new else 1
     with stage("compile", total, "functions" if new else "step", listener) as progress:
-        left = total - 1
+        unseen = total - 1
 
         def on_compiled() -> None:
-            nonlocal left
-            if left:
-                left -= 1
+            nonlocal unseen
+            if unseen:
+                unseen -= 1
                 progress.advance()
 
         with _watching_compiles(on_compiled):
             yield
         if new:
             executor.run_on_all_workers(note, kind.name)
-        progress.advance(1 + left)
+        progress.advance(1 + unseen)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "threads"
 
-# A notice says that a scheduler does not answer after this part of the time that Dask waits for it.
+# Share of the time that Dask waits for a scheduler, after which a notice says that it does not answer.
 _SOON = 0.1
 
 
@@ -106,7 +106,7 @@ def _client(address: str | None, security: Any, listener: Listener) -> Any:
         return make(timeout=soon)
     except OSError:
         spent = time.monotonic() - begin
-        if not soon <= spent < patience:  # refused at once, or waited for long enough
+        if not soon <= spent < patience:  # the connection was refused, or all the time has passed
             raise
     listener(Notice(f"no scheduler answers at {address} yet; waiting at most {patience - spent:.0f} s more"))
     return make(timeout=patience - spent)
@@ -133,7 +133,7 @@ def _check_address(address: str | None, security: Any) -> None:
     from distributed.comm.addressing import get_address_host, parse_address
     from distributed.security import Security
 
-    get_address_host(address)  # knows the scheme, and finds host and port
+    get_address_host(address)  # fails for an unknown scheme or a malformed address
     if security is None and dask.config.get("distributed.client.security-loader", None):
         return
     encrypted = parse_address(address)[0] in ("tls", "wss")
@@ -148,13 +148,13 @@ def _check_address(address: str | None, security: Any) -> None:
 def open_resources(
     scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
 ) -> Iterator[Resources]:
-    """Yield the resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
+    """Yield the resources of a run. If `scheduler` names a cluster (see `cluster_of`), check the cluster and add it.
 
-    out     place of the output, None for the temporary folder.
+    out     path of the output; None for a path in the temporary folder.
     beside  True to put temporary files next to the output if no scratch folder is given.
 
-    On a cluster, the number of threads is limited to the threads of a worker. The listener gets notices about the
-    workers, and statistics of them at the end. Raises ClusterError and ConfigError.
+    On a cluster, the number of threads is limited to that of the worker with the most threads. The listener gets
+    notices about the workers, and their statistics at the end. Raises ClusterError and ConfigError.
     """
     with cluster_of(scheduler, listener) as cluster:
         if cluster is None:
@@ -179,7 +179,7 @@ def open_resources(
 
 
 def _active_client() -> Any:
-    """Return the client that Dask would use; None without one, or within a task, which must not wait for others."""
+    """Return the client that Dask would use; None without one, and within a task: a task must not wait for others."""
     if "distributed" not in sys.modules:
         return None
     from distributed import default_client

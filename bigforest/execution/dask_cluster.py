@@ -3,7 +3,8 @@
 Tasks are futures, and Dask does the rest: it places tasks, moves results from worker to worker, runs the tasks of lost
 workers again, retries failed tasks, and lets idle workers take tasks of busy workers.
 
-    run, gather, map     a task makes several calls; two tasks per worker are in flight
+    run, gather          a task makes several calls; two tasks per worker are in flight
+    map                  a task makes one call; two tasks per worker are in flight
     reduce_parts         calls of worker 1 ─┐
                          calls of worker 2 ─┼─ merge ─┐          finish parts 1 to 3
                          ...               ─┘         ├────►     finish parts 4 to 6
@@ -38,7 +39,7 @@ Item = TypeVar("Item")
 
 # Seconds between two questions for the list of workers: asking takes milliseconds of client and scheduler.
 _FRESH = 15.0
-# Seconds to wait for workers to appear.
+# Seconds to wait for the first worker.
 _APPEARING = 60.0
 
 
@@ -46,7 +47,7 @@ class Cluster:
     """The workers behind a client of Dask, for one run of bigforest.
 
     client   client of Dask.
-    session  random text that identifies the run.
+    session  random text that identifies the run in the statistics of its workers.
     """
 
     def __init__(self, client: Any, fresh: float = _FRESH) -> None:
@@ -60,7 +61,7 @@ class Cluster:
         self._seated_workers: set[str] = set()
 
     def check(self) -> list[str]:
-        """Raise ClusterError unless there are workers with the same software versions; return warnings."""
+        """Raise ClusterError unless there are workers, all with the client's software versions. Return warnings."""
         with self.errors("looking at the workers"):
             try:
                 self.client.wait_for_workers(1, timeout=_APPEARING)
@@ -271,7 +272,7 @@ class ClusterExecutor(Executor):
         part_arguments: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[Result]:
-        """See Executor. Each worker gets the same share of the arguments in every call, while workers do not change."""
+        """See Executor. While workers do not change, a worker gets the same share of the arguments in every call."""
         seats = self._cluster.seats()
         with _Tasks(self._cluster, function, self._slots) as tasks:
             packed = pickle.dumps(shared)
@@ -294,7 +295,7 @@ class ClusterExecutor(Executor):
 
 
 class _Tasks:
-    """The tasks of one call of the executor. A context manager, which stops the tasks when its block fails."""
+    """The tasks of one call of the executor, as a context manager that stops the tasks when its block fails."""
 
     def __init__(self, cluster: Cluster, function: Callable[..., Any], threads: int) -> None:
         self._cluster = cluster
@@ -382,7 +383,7 @@ class _Tasks:
 
 
 def share_out(costs: Sequence[float], shares: int) -> list[int]:
-    """Divide consecutive calls among at most `shares` tasks of about equal cost. Return the calls of each task."""
+    """Divide consecutive calls among at most `shares` tasks of about equal cost. Return the number of calls of each."""
     total = sum(costs)
     starts = islice(accumulate(costs, initial=0.0), len(costs))
     counts = Counter(int(start / total * shares) if total else 0 for start in starts)
@@ -396,7 +397,7 @@ def _cut(items: Sequence[Item], shares: int) -> list[Sequence[Item]]:
 
 
 def label(function: Callable[..., Any]) -> str:
-    """Return the name of a kind of task in words and hyphens. The dashboard of Dask groups tasks by it."""
+    """Return the name of a kind of task in words and hyphens, by which the dashboard of Dask groups tasks."""
     return name_of(function).replace("_", "-").removesuffix("-task")
 
 

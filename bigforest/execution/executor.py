@@ -25,9 +25,9 @@ _REMOVED_AT_ONCE = 8
 
 
 class Executor:
-    """Runs tasks on threads of this process. `ClusterExecutor` (dask_cluster.py) runs them on the workers of a cluster.
+    """Runner of tasks on threads of this process. `ClusterExecutor` (dask_cluster.py) runs them on a cluster.
 
-    In all methods `shared` are the first arguments of every task, the same for all tasks.
+    In all methods, `shared` has the first arguments of every task.
 
     remote  True if tasks run in other processes, which share only files with this process.
     """
@@ -171,7 +171,8 @@ def run_on_threads(
 ) -> None:
     """Call `function(*arguments[i])` for every i on `workers` threads, and `on_result(i, result)` after each.
 
-    See `Executor.run`. Tasks start in the order of `arguments`. A single task, or a single worker, runs in this thread.
+    See `Executor.run`. Tasks start in the order of `arguments`. A single task, or all tasks of a single worker, run in
+    the calling thread.
     """
     if workers == 1 or len(arguments) == 1:  # starting threads takes milliseconds
         for index, call in enumerate(arguments):
@@ -187,7 +188,7 @@ def run_on_threads(
             running[begun] = task[0]
             begun.add_done_callback(ended.put)
 
-    # Leaving the block waits for the running tasks, whatever happened.
+    # Leaving the block waits for the running tasks, also after an error.
     with ThreadPoolExecutor(workers, thread_name_prefix="bigforest") as pool:
         for _ in range(workers):
             start_next()
@@ -205,7 +206,7 @@ def reduce_on_threads(
     merge: Callable[[Result, Result], Result],
     workers: int,
 ) -> Result:
-    """Merge the result of each call when it ends, and free it. Return the merged result. See `run_on_threads`."""
+    """Return the merged results of all calls. Each is merged when its call ends, and freed. See `run_on_threads`."""
     merged: list[Result] = []
 
     def add(_: int, result: Result) -> None:
@@ -225,8 +226,8 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
     """Return the results of `work`, which runs on `workers` threads including this one. The threads divide the work.
 
-    For work of some milliseconds: scheduling tasks would take two more. The first exception is raised when all threads
-    have ended.
+    For work of some milliseconds: scheduling tasks would take two milliseconds more. An exception is raised when all
+    threads have ended.
     """
     if workers == 1:
         return [work()]

@@ -1,6 +1,6 @@
 """A check for forked processes, which lack the threads of Polars and would wait for them without end.
 
-Importing bigforest imports this module, so that a fork is seen whoever has used Polars before it.
+Importing bigforest imports this module, so that every later fork is noted, even if other code has used Polars.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bigforest.errors import ConfigError
 
-# Names of the threads of Polars that queries run on; others exist from its import and are not waited for.
-# Each names itself once it runs, so that any of them may be the first.
+# Names of the threads on which Polars runs queries. No query waits for its other threads, which start at its import. A
+# thread gets its name when it begins to run, so that any number may come first.
 _POOL = re.compile(r"polars-\d|async-executor-")
 
 _used_polars = False
@@ -21,19 +21,19 @@ _lacks_threads = False
 
 
 def check_polars_threads() -> None:
-    """Raise ConfigError in a process that was forked after Polars had been used. Call this before using it."""
+    """Raise ConfigError in a process that was forked after Polars had been used. Call this before using Polars."""
     global _used_polars
     if _lacks_threads:
         raise ConfigError(
-            "this process was forked from one that had used Polars, whose thread pool a fork does not copy, so that "
-            'tables would be waited for without end; start processes by "spawn" or "forkserver" of multiprocessing, or '
+            "this process was forked from one that had used Polars. A fork does not copy the threads of Polars, so "
+            'reading a table would wait without end; start processes by "spawn" or "forkserver" of multiprocessing, or '
             "give arrays of numpy to predict"
         )
     _used_polars = True
 
 
 def _before_fork() -> None:
-    """Note whether others have used Polars. Systems without /proc tell of bigforest's own use alone."""
+    """Note whether any code has used Polars. Without /proc, only use by bigforest is known."""
     global _used_polars
     for name in Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(OSError):  # the thread has ended

@@ -1,6 +1,6 @@
 """Memory of a process that outlives a task: objects that tasks share, and a buffer that is used again.
 
-Making pages for new arrays takes longer than many tasks take to fill them.
+The system takes longer to provide pages for new arrays than many tasks take to fill them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ Value = TypeVar("Value")
 
 
 class ProcessCache(Generic[Value]):
-    """Thread-safe cache of values by key. Each is made once; the `size` last used values are kept.
+    """Thread-safe cache of values by key. A value is made when it is first requested; the `size` last used are kept.
 
-    Values of runs that ended without forgetting theirs, as when a task on another machine failed, are dropped.
+    A run forgets its values when it ends. Values of a run that did not, for instance because a task on another machine
+    failed, are dropped when later values need the room.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._values: dict[Hashable, Value] = {}  # the one unused for the longest time first
+        self._values: dict[Hashable, Value] = {}  # in the order of their last use
         self._lock = threading.RLock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
@@ -32,7 +33,7 @@ class ProcessCache(Generic[Value]):
             if key in self._values:
                 self._values[key] = self._values.pop(key)
             else:
-                while len(self._values) >= self._size:  # before: a value may fill most of the memory
+                while len(self._values) >= self._size:  # before `make`: a value may fill most of the memory
                     del self._values[next(iter(self._values))]
                 self._values[key] = make()
             return self._values[key]
@@ -43,12 +44,12 @@ class ProcessCache(Generic[Value]):
             self._values.pop(key, None)
 
 
-# Alignment of arrays, bytes, so that none shares a cache line with another.
+# Arrays begin at multiples of this in the buffer, bytes: a cache line.
 _LINE = 64
 
 
 class BufferPool(threading.local):
-    """Memory for the arrays of one step after the other, separate for each thread. It pickles as an empty pool."""
+    """Memory for arrays, used again by each step of a task, separate for each thread. It pickles as an empty pool."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -61,7 +62,7 @@ class BufferPool(threading.local):
         sizes = [int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in requested]
         starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes)]).tolist()
         if starts[-1] > self._bytes.size:
-            del self._bytes  # before there is more
+            del self._bytes  # free the old buffer before the new one is made
             self._bytes = np.empty(starts[-1], np.uint8)
         return [
             self._bytes[start : start + size].view(kind).reshape(shape)

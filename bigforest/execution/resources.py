@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bigforest.execution.dask_cluster import Cluster
     from bigforest.execution.executor import Executor
 
-# Limit per process, more than any machine has; systems allow some ten thousand.
+# Limit of `threads`, above the number of processors of most machines; systems allow some ten thousand threads.
 MAX_THREADS = 1024
 # Open files that are asked for; the second number is the most that macOS grants. Many systems start with 1,024.
 _OPEN_FILES = (1 << 16, 10_240)
@@ -50,7 +50,7 @@ class Resources:
 
     threads  worker threads of each process, None for all processors.
     scratch  folder for temporary files, None for the system's.
-    memory   limit of the anonymous memory of a process, bytes, interpreter and libraries included; None for no limit.
+    memory   limit of the anonymous memory of each process, in bytes, with interpreter and libraries; None for no limit.
     cluster  the cluster whose workers run the tasks; None for the threads of this process.
     limits   batch sizes.
     """
@@ -76,7 +76,7 @@ class Resources:
 
     @property
     def workers(self) -> int:
-        """Threads of each process, resolved."""
+        """Number of worker threads of each process."""
         return self.threads if self.threads is not None else available_threads()
 
     def executor(self, slots: int | None = None) -> Executor:

@@ -42,7 +42,7 @@ class TaskRequest(NamedTuple):
     session   identifies the run of bigforest, for statistics of the run.
     call      identifies the call of the executor, so that its tasks can be stopped.
     threads   number of threads for the task.
-    versions  required versions.
+    versions  software versions that the worker must have.
     """
 
     session: str
@@ -132,10 +132,10 @@ def perform(
 
 
 def call_each(
-    request: TaskRequest, shared: tuple[Any, ...], function: Callable[..., Any], several: Sequence[tuple[Any, ...]]
+    request: TaskRequest, shared: tuple[Any, ...], function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
-    """Step: return the results of some calls, in order."""
-    return map_on_threads(_stoppable(request, function, shared), several, request.threads)
+    """Step: return the results of some calls, in order; calls: arguments of each."""
+    return map_on_threads(_stoppable(request, function, shared), calls, request.threads)
 
 
 def reduce_calls(
@@ -143,11 +143,11 @@ def reduce_calls(
     shared: tuple[Any, ...],
     function: Callable[..., list[Any]],
     merge: Callable[[Any, Any], Any],
-    several: Sequence[tuple[Any, ...]],
+    calls: Sequence[tuple[Any, ...]],
 ) -> list[bytes]:
     """Step: merge the lists that some calls return, entry by entry; return the entries pickled."""
     call = _stoppable(request, function, shared)
-    merged = reduce_on_threads(call, several, partial(merge_lists, merge), request.threads)
+    merged = reduce_on_threads(call, calls, partial(merge_lists, merge), request.threads)
     return [pickle.dumps(part) for part in merged]
 
 
@@ -187,8 +187,8 @@ def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple
     return call
 
 
-# The tasks in this process. Several workers may share a process, so entries are by the address of a worker: locks, the
-# calls of running tasks, and statistics by worker and session. Stopped calls are remembered.
+# The tasks in this process. Several workers may share a process, so locks, the calls of running tasks, and statistics
+# are kept by the address of the worker; statistics also by session. _stopped has the last stopped calls.
 _locks: dict[str, threading.Lock] = {}
 _active: dict[str, str] = {}
 _stats: dict[tuple[str, str], TaskStats] = {}
@@ -215,8 +215,8 @@ def _check(call: str) -> None:
 
 def _add_stats(worker: str, session: str, seconds: float, size: int) -> None:
     """Add a task to the statistics of a worker in a session. To be called within `_turn`."""
-    tasks, before, held = _stats.get((worker, session), _NO_TASKS)
-    _stats[worker, session] = TaskStats(tasks + 1, before + seconds, held + size)
+    tasks, seconds_before, bytes_before = _stats.get((worker, session), _NO_TASKS)
+    _stats[worker, session] = TaskStats(tasks + 1, seconds_before + seconds, bytes_before + size)
 
 
 def stop(call: str) -> bool:
@@ -268,7 +268,7 @@ def describe_worker() -> WorkerInfo:
 def check_shared_file(path: str, content: str, answer: str) -> str:
     """Check that this worker sees the file `path` with its content, and can write a file next to it.
 
-    answer  begin of the name of the file to write
+    answer  beginning of the name of the file to write
 
     Return an empty text, or the reason for a failure.
     """
