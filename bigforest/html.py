@@ -7,7 +7,7 @@ from html import escape
 
 
 def facts_table(title: str, facts: Mapping[str, str]) -> str:
-    """Return a table of names and values, a row each, under a title."""
+    """Return a table with a title and a row for each name and value."""
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 

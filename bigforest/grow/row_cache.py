@@ -18,7 +18,7 @@ from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.store.store import Store
 
 # Rows copied together. Without these tiles a cell takes up to 12 ns: in blocks of 65,536 rows the cells of a row are a
-# power of two apart, and would share a few lines of the processor's cache.
+# power of two apart, and would compete for a few lines of the processor's cache.
 _TILE_ROWS = 200
 
 # No copy, for families that read no codes.
@@ -66,10 +66,10 @@ _copies: ProcessCache[RowCache] = ProcessCache(2)
 
 
 def row_cache_of(store: Store, *, ordered: bool) -> RowCache:
-    """Return the codes of the store by rows; ordered: of the store with codes in the order of the values.
+    """Return the codes of the store by rows; ordered: True for the codes of its `ordered_store`.
 
-    The copies stay in memory until `forget_row_cache`. The first thread makes them while others wait: that takes less
-    than a tenth of growing one tree.
+    The copy stays in memory until `forget_row_cache`. The first thread makes it while others wait, which takes less
+    than a tenth of the time of growing one tree.
     """
     return _copies.get((store, ordered), lambda: _copy(ordered_store(store) if ordered else store))
 
@@ -89,7 +89,7 @@ def _copy(store: Store) -> RowCache:
 
 
 def _check(store: Store, by_row: RowMajorCodes, start: int, stop: int) -> None:
-    """Check the copied codes: kernels do not check, and another process may have changed the store meanwhile."""
+    """Raise FormatError for a copied code out of range: kernels do not check, and the store may have been changed."""
     for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
         codes = [feature.codes for feature in store.spec.features if feature.width == width]
         if codes and (rows[start:stop].max(axis=0) >= np.array(codes)).any():

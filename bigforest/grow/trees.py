@@ -48,7 +48,7 @@ _CACHE_BYTES = 768 * 1024
 
 
 class TreeRows(NamedTuple):
-    """Rows, roots and rules of some trees: inputs of kernels/tree/grow.py `grow`, in its order.
+    """Rows, roots and rules of some trees, in the order of the arguments of `grow` (kernels/tree/grow.py).
 
     items  uint64 [rows of all trees], see kernels/common/node_scan.py
     """
@@ -71,11 +71,11 @@ def tree_arrays(
     """Return the columns of the forest table for trees `nodes` that were grown on codes of `dictionaries`.
 
     pool        directions and thresholds of oblique nodes; None for other trees
-    thresholds  of the nodes; None to take the midpoints of the neighbouring values
+    thresholds  thresholds of the nodes; None to take the midpoints of the neighbouring values
     subsets     data of the nodes for missing values and categories; None without these
     scale       offset and step of regression targets, see TargetSpec
 
-    If a node had no missing values in training, they go to the child of more weight, left if both are equal.
+    Missing values go to the child of more weight in nodes that had none in training; to the left if weights are equal.
     """
     size = nodes.feature.size
     roots = np.flatnonzero(nodes.depth == nodes.depth[0])
@@ -130,10 +130,10 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
 
     numbers  numbers of the nodes in their tree
 
-    The split was chosen by a threshold that is uniform over all values of the node (kernels/scan/random_split.py).
-    Between these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes
-    the thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count
-    as the largest finite number. Entries of nodes without a threshold are undefined.
+    The split was chosen by a threshold that is uniform over the range of the node (kernels/scan/random_split.py), and
+    therefore uniform between the two neighbours that it separates. Growing does not keep this threshold. Another one,
+    drawn by the number of the node, has the distribution of Geurts, Ernst and Wehenkel (2006, table 1). Infinite values
+    count as the largest finite number. Entries of nodes without a threshold are undefined.
     """
     below, above = ends
     random = draw_rows(stream_key(seed, PURPOSE_THRESHOLD, tree, 0), numbers)
@@ -156,7 +156,7 @@ def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first
 
 
 def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
-    """Return the codes for routing rows."""
+    """Return the codes of a table, by columns and by rows, for routing rows."""
     columns: tuple[NDArray[Any], ...] = codes[:3]
     rows: tuple[NDArray[Any], ...] = by_row[:3]
     u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
@@ -167,7 +167,7 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
 
 
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
-    """Return the arrays of TreeArrays that rows are routed by, under the names of GrownSplits and ProjectedSplits.
+    """Return the arrays of TreeArrays that route rows, under the names of GrownSplits and ProjectedSplits.
 
     The levels of node i are level[lists[i]:lists[i + 1]], its terms term[parts[i]:parts[i + 1]] and their weights.
     """
@@ -189,8 +189,8 @@ def splits_of(
 ) -> GrownSplits | ProjectedSplits:
     """Return the splits of trees for the kernels.
 
-    arrays     of `split_arrays`; levels are needed only where features are categories, `above` and `threshold` only
-               where `below` is not the largest code of the table that goes left
+    arrays     from `split_arrays`; levels are needed only if features are categories, `above` and `threshold` only
+               if `below` is not the largest code of the table that goes left
     projected  nodes split on projections
     decoded    rows have values in place of codes
     """
@@ -213,7 +213,7 @@ def find_left_out(
     depth: int,
     levels: int,
 ) -> LeftOut:
-    """Return the rows out of bag of a tree, and their leaves.
+    """Return the out-of-bag rows of a tree, and their leaves.
 
     root    position of the root among the nodes of `splits`
     bag     how often each row of the table, or of a block, is in the bag, uint16 [rows]

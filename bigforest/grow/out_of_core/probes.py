@@ -22,12 +22,12 @@ from bigforest.grow.out_of_core.context import SUM, WEIGHT, ColumnKind, Counts, 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.layout import Terms
 
-# Twice the largest relative error of one product or sum; the largest absolute error near 0.
+# Bounds of the rounding error of one product or sum: relative, four times the largest error; and absolute, near 0.
 _ROUNDED = 2.0**-51
 _TINY = 5e-324
 _LOWEST = np.int64(-(2**63))
 _NO_EDGE = np.empty(0)
-# Rows are counted in groups of at most this many counts, to limit memory.
+# Largest number of counts that `boundaries` computes at a time, to limit memory.
 _CELLS = 1 << 20
 
 
@@ -43,7 +43,7 @@ class Direction(NamedTuple):
 
     feature  uint32 [terms], ascending
     weight   float64 [terms]
-    line     True if even a single term is projected with its weight, and the cut is the threshold itself
+    line     True if even a single term is projected with its weight, and the threshold is the cut itself
     """
 
     feature: NDArray[np.uint32]
@@ -87,7 +87,7 @@ class Probe(Protocol):
     """A request of a node: a class of this module, or of a family."""
 
     def cells(self, slots: int) -> int:
-        """Return the size of the answer, in counts of a histogram; slots: of NodeStats."""
+        """Return the size of the answer, in counts of a histogram; slots: see NodeStats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,8 @@ class Histogram:
 
     number     number of the feature or direction, by which ties are decided
     direction  None for codes
+    scale      see kernels/out_of_core/blocks.py Probes
+    edge       float64 [buckets], smallest value of each bucket; empty for codes
     left       int64 [slots], statistics of the rows below the range; None for the first request of a column
     """
 
@@ -115,7 +117,8 @@ class Histogram:
     def ranges(
         cls, number: int, direction: Direction | None, low: float, high: float, most: int, left: Counts | None = None
     ) -> Histogram:
-        """Return a histogram of at most `most` buckets, each with the same number of possible codes or floats."""
+        """Return a histogram of at most `most` buckets, all but the last with the same number of possible codes or
+        floats."""
         codes = direction is None
         first, last = (int(low), int(high)) if codes else _keys(np.array([low, high])).tolist()
         shift = 0
@@ -157,7 +160,7 @@ class Histogram:
         return np.append(before, self.high)
 
     def bucket(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the bucket of each value; values: in the range of the histogram."""
+        """Return the bucket of each of `values`, which are in the range of the histogram."""
         if self.direction is None:
             return (values.astype(np.int64) - int(self.low)) >> int(self.scale)
         return self.edge.searchsorted(values, side="right") - 1
@@ -214,7 +217,7 @@ class HistogramCounts:
     """The answer to a Histogram.
 
     counts     int64 [buckets, slots]
-    low, high  smallest and largest value in the node. For codes, low is the smallest one that is not below the range
+    low, high  smallest and largest value in the node. For codes, `low` is the smallest one not below Histogram.low
     mark       DIFFERS, NOT_FINITE of kernels/out_of_core/blocks.py
     """
 
@@ -249,11 +252,11 @@ class CollectedRows(NamedTuple):
         return CollectedRows._make([*(array[: int(ends[-1])].copy() for array in self[:3]), ends])
 
     def each(self) -> Iterator[CollectedRows]:
-        """Yield the rows of one Collect after the other, by ascending values."""
+        """Yield the rows of each Collect, sorted by their values."""
         begin = 0
         for end in self.ends.tolist():
             value, tag, number = self.value[begin:end], self.tag[begin:end], self.number[begin:end]
-            if value.dtype == np.uint32 and not number.size:  # integers are sorted faster than they are ranked
+            if value.dtype == np.uint32 and not number.size:  # faster than argsort
                 key = np.sort((value.astype(np.uint64) << np.uint64(32)) | tag)
                 value, tag = (key >> np.uint64(32)).astype(np.uint32), key.astype(np.uint32)
             else:
@@ -264,10 +267,10 @@ class CollectedRows(NamedTuple):
 
 
 def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
-    """Join pieces, at least one, with rows of the same Collects.
+    """Join one or more pieces with rows of the same Collects.
 
-    A Collect has few rows in a block, so all rows of a piece are placed by one assignment. Memory: a copy of the rows,
-    and 16 bytes for each row of the largest piece; nothing for a single piece.
+    A Collect has few rows in a block, so one assignment places the rows of all Collects of a piece. Memory: a copy of
+    the rows, and 16 bytes for each row of the largest piece; nothing for a single piece.
     """
     if len(pieces) == 1:
         return pieces[0]

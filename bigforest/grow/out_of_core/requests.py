@@ -93,10 +93,10 @@ class SplitRequest(NamedTuple):
             arrays = [self.ways.feature, self.asked.feature, self.sums.feature]
         return {int(feature) for array in arrays for feature in np.unique(array)}
 
-    def max_probes(self) -> int:
-        """Return the largest number of columns for which rows of one node are collected, once for each column."""
-        of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
-        return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
+    def max_collects(self) -> int:
+        """Return the largest number of columns on which rows of the same node are collected."""
+        node_columns = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
+        return int(np.unique(node_columns[0], return_counts=True)[1].max(initial=0))
 
     def answers(self, response: SplitResponse, slots: int) -> dict[type, Iterator[Answer]]:
         """Return the answers to the probes of each kind, in their order; slots: see NodeStats."""
@@ -176,7 +176,9 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 
 
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
-    """Choose searching nodes, in order, until their histograms fill the room, but at least one if there are any.
+    """Choose searching nodes, in order, until the answers to their probes fill `room`; at least one if there are any.
+
+    room  counts of histograms
 
     Return each tree with the searches of its chosen nodes, by entry of the node.
     """
@@ -207,13 +209,13 @@ def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int]
 
 
 def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
-    """Return a request about the whole bag of a tree that splits on directions, before it grows."""
+    """Return a request about the whole bag of a tree that splits on directions, before the tree grows."""
     asked = _pack_probes([(0, 0, probe) for probe in probes], PROJECTIONS)
     return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, tree_data, *asked, None))
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
-    """Pack the splits of nodes, given as (entry, node). Return also their directions; None for splits on features."""
+    """Pack the splits of nodes, given as (entry, node). Also return their directions; None for splits on features."""
     nodes = [node for _, node in split]
     cuts = [node.cut for node in nodes if node.cut is not None]
     lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]

@@ -1,26 +1,26 @@
-"""Scratch files of rows. Each pass, and each attempt of a task, writes files of its own: an attempt of a worker taken
-for dead does no harm.
+"""Scratch files of rows. Each pass, and each attempt of a task, writes files of its own. A worker that was wrongly
+taken for dead does no harm.
 
 **Nodes of rows** between two passes (`row_nodes`): the rows of the bag of one tree in one run of blocks, sorted by
-node, so a pass routes rows through the newest splits alone and a bag is drawn once or twice. A file of
-storage/array_file.py, with a block for each block of the run:
+node. A pass therefore routes rows through the newest splits alone, and draws no bag once the split of the root was
+routed. A file of storage/array_file.py, with a block for each block of the run:
 
-    begin, end  uint32 [nodes]  where the rows of each node begin and end; of an inner node, all rows that passed it
+    begin, end  uint32 [nodes]  where the rows of each node begin and end; an inner node has the rows of its subtree
     places      uint32 [rows]   row of the block << 16 | multiplicity, times weight
 
 **Rows of small nodes** after the last pass (`writing_rows`, `load_rows`): the cells of the rows of some nodes of one
-tree from one run of blocks, as pieces in the order of the blocks. A block is written at once, however many nodes share
-it, and a node is read alone. Rows are written past the page cache and read once, so the pages of the store stay in the
-cache. Little-endian, in C order:
+tree from one run of blocks, one piece for each block, in order. A piece is written at once, however many nodes share
+it. The rows of one node can be read alone. Rows are written past the page cache and read once, so the pages of the
+store stay in the cache. Little-endian, in C order:
 
-    piece  for each node      its rows as matrices, each filled up to words of 64 bits, a chunk:
+    piece  for each node      a chunk, its rows as matrices, each padded with zeros to words of 64 bits:
            uint32 [rows]            class << 16 | multiplicity, times weight
            int64 [1, rows]          regression targets; absent for classes
-           any [columns, rows]      cells of each type: codes, or values
+           any [columns, rows]      codes or values, a matrix for each type of cells
            zeros up to a multiple of DIRECT_UNIT
-    index  uint64 [nodes, pieces, 3]  place in the file and number of the rows of each chunk, and a checksum of these
-                                      two and of the rows (kernels/out_of_core/row_files.py)
-    end    uint64 nodes, pieces, and a checksum of these
+    index  uint64 [nodes, pieces, 3]  place of each chunk in the file, its number of rows, and a checksum of these
+                                      two and of the chunk (kernels/out_of_core/row_files.py)
+    end    uint64 [3]                 number of nodes, number of pieces, and a checksum of these
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from bigforest.store.format import BLOCK_ROWS
 ROW_NODE_BYTES = 4
 
 _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
-# Replaces a block that is missing: a block has at least the root.
+# Takes the place of a missing block, and is refused, because a block has at least the root.
 _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by node; where the items of each node begin, and end, uint64 [nodes].
 NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
-# Bytes of the tag of a row, and the most bytes of a node in a piece in addition to its rows: its index, and padding.
+# Bytes of the tag of a row, and the most bytes of a chunk in addition to its rows: entry of the index, and padding.
 TAG = 4
 CHUNK = _ENTRY + 5 * (_WORD.itemsize - 1)
 # The type of the cells of a matrix, and its columns.
@@ -103,7 +103,7 @@ def row_nodes(
         def take(
             block: int, rows: int, target: NDArray[np.uint16] | None, nodes: int, items: NDArray[np.uint64]
         ) -> NodeItems:
-            """Return the rows of a block, of `rows` rows, by node; nodes that are newer than the file have none.
+            """Return the items of a block of `rows` rows, sorted by node. Nodes newer than the file have none.
 
             target  classes of the rows; None for regression
             items   buffer, uint64 [BLOCK_ROWS]
@@ -136,16 +136,16 @@ def row_nodes(
 
 
 class NodeRows(NamedTuple):
-    """The rows of a node: of node number `number` in each of these files, in order."""
+    """The rows of a node: those of node `number` of each of the files `paths`, in order."""
 
     paths: list[Path]
     number: int
 
 
 def rows_of(files: Sequence[Path], number: int) -> NodeRows:
-    """Return the rows of node `number` of the nodes that were written to each of the files.
+    """Return where the rows of node `number` are, counted among the nodes that each of the files has.
 
-    Files are fetched whole from an object store, so there each node has a file of its own.
+    Files are fetched whole from an object store. There each node has a file of its own.
     """
     if any(map(is_remote, files)):
         return NodeRows([_node_file(path, number) for path in files], 0)
@@ -211,7 +211,7 @@ def _writing(
 
 
 def _align(words: int, room: BufferPool) -> NDArray[np.uint64]:
-    """Return a buffer of at least this many words that begins and ends as `write_past_cache` asks."""
+    """Return a buffer of at least this many words, aligned as `write_past_cache` requires."""
     unit = DIRECT_UNIT // _WORD.itemsize
     whole = room.words((words // unit + 2) * unit)
     begin = -whole.ctypes.data % DIRECT_UNIT // _WORD.itemsize
@@ -223,12 +223,12 @@ def load_rows(
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """Read the rows of a node: read-only matrices [columns, rows] of these types, and items, numbered from 0.
 
-    most   most rows of the node
+    most   upper bound of the number of rows
     rooms  buffers for the matrices, and for a chunk while it is read
 
     Raises FormatError for a damaged or missing file.
     """
-    allow_many_files()  # one for each run of blocks, on each thread
+    allow_many_files()  # each thread opens one for each run of blocks
     kinds = [_TAGS, *kinds]
     with downloads(rows.paths) as local, ExitStack() as stack:
         if len(local) != len(rows.paths):  # removed: another worker was faster
@@ -245,7 +245,7 @@ def load_rows(
         matrices = [tags, *room.arrays(*(((columns, total), kind) for kind, columns in kinds[1:]))]
         at = 0
         for file, index in zip(files, indexes, strict=True):
-            sizes = _sizes(kinds, index[:, 1]).T.tolist()  # of all chunks at once: there may be a thousand of a node
+            sizes = _sizes(kinds, index[:, 1]).T.tolist()  # of all chunks at once: a node may have a thousand
             for (words, count), chunk_sizes in zip(_chunks(file, index, kinds, chunk), sizes, strict=True):
                 begin = 0
                 for matrix, size in zip(matrices, chunk_sizes, strict=True):
@@ -312,7 +312,7 @@ def _pick(
     end: NDArray[np.uint64],
     words: NDArray[np.uint64],
 ) -> None:
-    """Gather the rows of nodes from a block into chunks, one after the other."""
+    """Fill `words` with the chunks of nodes, one after the other; node k has items[begin[k]:end[k]] of the block."""
     sizes = _sizes(kinds, end - begin).T
     stops = np.cumsum(sizes).reshape(sizes.shape)
     words[stops[sizes > 0] - 1] = 0  # the last word of a matrix may be filled in part

@@ -1,4 +1,4 @@
-"""The table that passes read, as trees see it, and the answering of requests block by block.
+"""The table that passes read, as trees see it. `TableView.answer` answers requests block by block.
 
 A `TableView` depends on the family: the columns of a block may be codes of features (families/axis.py), values, or
 projections on the axes of a tree (families/projection.py and its families). It is sent to the workers with each task.
@@ -42,7 +42,10 @@ from bigforest.store.store import Store
 
 @dataclass(frozen=True)
 class TableView(ABC):
-    """The table of a forest as passes read it. `tree_data` is what a family keeps for each tree (`tree_data`)."""
+    """The table of a forest as passes read it.
+
+    The argument `tree_data` of the methods is the data that a family keeps for a tree, made by the method `tree_data`.
+    """
 
     store: Store
     sampler: Sampler
@@ -58,7 +61,7 @@ class TableView(ABC):
         return block_ranges(self.store, tasks)
 
     def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> Sequence[Any]:
-        """Return the data of each tree; totals: statistics of the bags, int64 [trees, slots]."""
+        """Return the data that the family keeps for each tree; totals: statistics of the bags, int64 [trees, slots]."""
         return [None] * len(trees)
 
     def constant(self, tree_data: Any) -> NDArray[np.bool_]:
@@ -67,11 +70,11 @@ class TableView(ABC):
 
     @abstractmethod
     def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> NodeSearch:
-        """Start the search for the split of a node; constant: bool [columns], known to be constant in it."""
+        """Start the search for the split of a node; constant: bool [columns], True if known to be constant in it."""
 
     @abstractmethod
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> MatrixReader:
-        """Return a reader of these features of some blocks; again: whether a pass has read them before."""
+        """Return a reader of these features of some blocks; again: True if a pass has read the blocks before."""
 
     def needed(self, columns: Collection[int]) -> Collection[int]:
         """Return the features that are read for these columns."""
@@ -85,38 +88,39 @@ class TableView(ABC):
         return cells
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
-        """Run the steps that need the rows of nodes in sequence, if nodes request them."""
+        """Run the trainings that nodes request, which need the rows of a node in sequence."""
         return
 
     @abstractmethod
     def place(self, tree_data: Any) -> NDArray[np.uint32]:
-        """Return cell bytes, and row in the matrix of such cells, of each column of a tree, uint32 [columns, 2]."""
+        """Return for each column of a tree the bytes of a cell, and the row in the matrix of cells of this size,
+        uint32 [columns, 2]."""
 
     @abstractmethod
     def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool) -> Subtree:
         """Grow the subtree below a small node in memory.
 
-        cells  matrices [columns, rows] of its rows, one for each type of cells
-        room   buffers for a copy of them
+        cells  matrices [columns, rows] of the rows of the node, one for each type of cells
+        room   buffers for a copy of the matrices
         """
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """Run steps that are cheaper for many subtrees together; sizes: number of nodes of each by its file."""
+        """Run steps that are cheaper for many subtrees together; sizes: numbers of nodes of subtrees, by file."""
         return
 
     @abstractmethod
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
         """Return some nodes of a tree in the form of the forest table.
 
-        path     file of their subtree; None for the upper part of the tree
+        path     file of the subtree of these nodes; None for the upper part of the tree
         numbers  numbers of the nodes in the tree
         """
 
     # The same for all families.
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
-        """Yield the nodes of a tree in preorder, in pieces; folder: of the subtrees. Memory: one subtree, twice if the
-        tree is cut."""
+        """Yield the nodes of a tree in preorder, in pieces; folder: with the files of the subtrees. Memory: one
+        subtree, twice if the tree is cut."""
         rules, whole = cut_rules(self.sampler.config), partial(self._grown_pieces, top, folder)
         return whole() if rules is None else cut_pieces(whole, top.node_count, rules, folder)
 
@@ -144,7 +148,7 @@ class TableView(ABC):
         """Task: return the responses of some blocks to the requests. Write the new nodes of rows, and the rows of small
         nodes, into `folder`."""
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
-        most = max((asked.max_probes() for asked in requests), default=0)
+        most = max((asked.max_collects() for asked in requests), default=0)
         stats = self.context.stats
         collected = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
         numbers = collected.number if stats.regression else None
@@ -179,10 +183,10 @@ class TableView(ABC):
     ) -> Iterator[tuple[int, Any, NodeItems, NDArray[np.int64] | None]]:
         """Read blocks and route their rows through the newest splits of each request.
 
-        responses  record the values that went left and right; row_nodes: files to write the new nodes of rows into
+        responses  `below` and `above` are updated; `row_nodes` has the files to write the new nodes of rows into
 
-        Yields for every block and request: number of the request, cells of the block as its tree sees them, rows of
-        the block sorted by node, and their regression targets; None for classes.
+        Yields for every block and request: number of the request, cells of the block as the tree of the request sees
+        them, items of the block sorted by node, and regression targets of the block; None for classes.
         """
         allow_many_files()  # two for each tree, on each thread
         store, regression = self.store, self.context.stats.regression
@@ -216,7 +220,7 @@ class TableView(ABC):
                     yield at, seen, node_items, target if regression else None
 
     def _columns(self, tree_data: Any, cells: Any) -> Iterator[NDArray[Any]]:
-        """Yield the columns that a tree grows on, from each matrix of a block."""
+        """Yield the columns that a tree grows on, one matrix for each matrix of a block."""
         place = self.place(tree_data)
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]

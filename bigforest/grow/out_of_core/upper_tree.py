@@ -3,12 +3,12 @@
 A node of the upper part (`UpperNode`) searches for its split, is split, is small (its rows fit in memory), or is a
 leaf:
 
-    0 split ─┬─ 1 split ─┬─ 3 small      grown later, in a file of its own (`write_subtree`)
+    0 split ─┬─ 1 split ─┬─ 3 small      root of a subtree that is grown later, into a file (`write_subtree`)
              │           └─ 4 leaf
              └─ 2 searching              has probes for the next pass
 
-Once the subtrees are grown, `look_up_thresholds` finds the values between which their thresholds are, and
-TableView.pieces puts the tree together in preorder. `cut_pieces` cuts it on the way.
+Once the subtrees are grown, `look_up_thresholds` finds the values between which the thresholds of features are, and
+TableView.pieces puts the tree together in preorder. If the tree is cut, `cut_pieces` cuts the pieces.
 """
 
 from __future__ import annotations
@@ -72,13 +72,14 @@ Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
 class UpperNode:
     """A node of the upper part.
 
-    total         int64 [slots], its statistics (context.py)
-    small         its subtree is grown in memory
-    search        the search for its split; None once it has ended
-    cut           its split; None for a leaf, and until it is split
-    left, right   entries of its children
-    below, above  largest code or projection of its rows that went left, and smallest that went right; 0 for levels, and
-                  `above` also if only missing values went right
+    total         int64 [slots], statistics of the node (context.py)
+    constant      bool [columns], True for columns known to be constant in the node
+    small         True if the subtree of the node is grown in memory
+    search        the search for the split; None once it has ended
+    cut           the split; None for a leaf, and until the node is split
+    left, right   entries of the children
+    below, above  largest code or projection that went left, and smallest that went right. Both are 0 if levels are
+                  listed; `above` is 0 if only missing values went right
     """
 
     key: np.uint64
@@ -95,12 +96,12 @@ class UpperNode:
 
     @property
     def direction(self) -> Direction | None:
-        """Direction that it is split on; None for a feature, and for a leaf."""
+        """Direction that the node is split on; None for a feature in codes, and for a leaf."""
         return None if self.cut is None else self.cut.direction
 
     @property
     def feature(self) -> int:
-        """Feature that it is split on, as in CodeTree; -1 if it is not split."""
+        """Feature that the node is split on, as in CodeTree; -1 if it is not split."""
         if self.cut is None or self.cut.direction is None:
             return -1 if self.cut is None else self.cut.feature
         return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
@@ -112,8 +113,8 @@ class UpperTree:
     tree_data  see TableView.tree_data
     nodes      parents before their children, the root first; an entry is a place in this list
     newest     entries of the newest splits, through which no rows were routed yet
-    row_nodes  by the first block of each run: file of the nodes of its rows (row_file.py), without the newest splits;
-               none before the first splits
+    row_nodes  file of the nodes of rows (row_file.py) of each run of blocks, by the first block of the run; without the
+               newest splits. Empty before rows were routed
     sizes      number of nodes of the subtrees below small nodes, by entry, once they are grown
     """
 
@@ -127,7 +128,7 @@ class UpperTree:
         tree_data: Any,
         constant: NDArray[np.bool_],
     ) -> None:
-        """constant: bool [columns], known to be constant in the whole tree."""
+        """constant: bool [columns], True if known to be constant in the whole tree."""
         self.tree = tree
         self.context = context
         self.stats = context.stats
@@ -156,8 +157,8 @@ class UpperTree:
         return folder / f"subtree-{self.tree}-{entry}.bin"
 
     def settle(self, entry: int, search: NodeSearch, start: StartSearch) -> None:
-        """Store the search of a node after it received answers. If it is over, split the node and start its children,
-        or make it a leaf."""
+        """Store the search of a node after it received answers. If the search is over, split the node and add its
+        children, or make it a leaf."""
         node = self.nodes[entry]
         node.search = search if search.pending else None
         node.cut = cut = None if search.pending else search.cut()
@@ -171,9 +172,9 @@ class UpperTree:
         node.right = self._add(key_r, node.depth + 1, node.total - cut.left, node.constant, start)
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
-        """Record that rows were routed through the newest splits; return the files that are not needed any more.
+        """Record that rows were routed through the newest splits. Return the files that are not needed any more.
 
-        below, above  of the newest splits, see UpperNode
+        below, above  values next to the newest splits, see SplitResponse
         row_nodes     new files of the nodes of rows
         """
         if not self.newest:
@@ -198,7 +199,7 @@ class UpperTree:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
-        """Return the upper part as a tree whose small nodes are leaves; rows must have been routed through all splits.
+        """Return the upper part as a tree whose small nodes are leaves, after rows were routed through all splits.
         Codes are 0 in trees that split on directions."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
@@ -242,7 +243,7 @@ class UpperTree:
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
-    """Return True if a node may be split, by its statistics and the rules."""
+    """Return True if the rules allow to split a node with these statistics."""
     pure = not stats.regression and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
@@ -274,9 +275,9 @@ def read_subtree(path: Path) -> Subtree:
 def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     """Task: find the values between which the thresholds of subtrees are, and write them next to each subtree.
 
-    The values of all subtrees are looked up in about the order of their places in the dictionaries: these may be larger
-    than memory, and reading a cold map at random costs a page for every node. Memory: 32 bytes per split, one per node,
-    and a subtree. Raises FormatError for a damaged file.
+    The values of all subtrees are looked up in about the order of their places in the dictionaries. Dictionaries may be
+    larger than memory, and in random order every value could cost the reading of a page. Memory: 32 bytes per split,
+    one per node, and a subtree. Raises FormatError for a damaged file.
     """
     dictionaries = store.dictionaries
     subtrees = [_places(path, dictionaries.offsets) for path in paths]
@@ -322,10 +323,10 @@ def files_of_subtree(path: Path) -> list[Path]:
 def cut_pieces(
     pieces: Callable[[], Iterator[TreeArrays]], nodes: int, rules: CutRules, folder: Path
 ) -> Iterator[TreeArrays]:
-    """Cut a tree of this many nodes; yield what remains of its pieces, which are read twice.
+    """Cut a tree of this many nodes; yield the remaining nodes of each piece. The pieces are read twice.
 
-    Numbers and decreases of all nodes are in files without a name in `folder`, which are mapped: the system keeps their
-    pages in memory as long as there is room.
+    Numbers and decreases of all nodes are in mapped files without a name in `folder`. The system keeps their pages in
+    memory as long as there is room.
     """
     with local_workdir(folder) as work:
         right, number = (mapped_array(work, nodes, np.uint32) for _ in range(2))
@@ -347,5 +348,5 @@ def cut_pieces(
 
 
 def renumbered(nodes: TreeArrays, right: NDArray[Any]) -> TreeArrays:
-    """Set the numbers of the right children of inner nodes, and 0 in leaves."""
+    """Return nodes with `right` as the numbers of right children, and 0 in leaves."""
     return nodes._replace(right=np.where(nodes.feature == LEAF, 0, right).astype(np.uint32))

@@ -1,11 +1,11 @@
 """Small tables of the codes of one subtree's rows, which lie far apart in the table of all rows.
 
 In a small node, and in all nodes below it, nearly every read of a code misses the cache. So the first node on the way
-down that is small enough copies the codes of its rows. From then on its items, and the items of the nodes below, number
-rows of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
+down that is small enough copies the codes of its rows. From then on, the row numbers in its items, and in the items of
+the nodes below, are those of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
 
 A large table has two copies: the *far* copy fits the cache that all cores share, and the *near* copy, made in a node
-below, fits the cache of one core. Both are made from the codes by rows, and are rows of one table, the near copy first:
+below, fits the cache of one core. Both are made from the codes by rows, and share one table, the near copy first:
 
     rows of the table     0 .............................. 3,200,000
     a subtree's items     7, 90, 95, ...     numbers of far rows      near + 0, near + 1, ...
@@ -31,15 +31,15 @@ from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
 # Bytes of the near copy. Measured (benchmarks/profile.md).
 COPY_BYTES = 1_300_000
-# Bytes of the far copy, and the largest part of the rows that is copied: larger nodes read most cache lines of a column
+# Bytes of the far copy. It has at most 1 / FAR_PART of the rows, because larger nodes read most cache lines of a column
 # anyway. Measured (benchmarks/profile.md).
 _FAR_BYTES = 24_000_000
 FAR_PART = 8
-# A far copy of fewer near copies does not pay.
+# A far copy pays only if it has more than this many times the rows of the near copy.
 _FAR_LEAST = 4
 # Bytes of a row of the far copy in addition to its codes: its number in the table, and its target.
 FAR_ROW = 12
-# For fewer rows copying does not pay. At least SQUARE.
+# Copying pays from this many rows on. At least SQUARE.
 FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
 # Bytes of a cache line.
@@ -51,11 +51,11 @@ class CodeCache(NamedTuple):
 
     codes        Codes of the copied rows; its matrices are read-only views of the next three
     u8, u16, u32 [columns of that width, near + far rows]
-    value        int64 [near + far], regression targets of these rows: a read-only view of the next; None for classes
+    value        int64 [near + far], regression targets of these rows, a read-only view of `copied`; None for classes
     copied       int64 [near + far]; None for classes
-    row          uint32 [near + far], numbers of these rows in the table
+    row          uint32 [near + far], numbers of these rows in the table of all rows
     room         uint64 [2], most rows of the near copy, and of the far copy: 0 if there is none
-    span         uint64 [2, 2], of each copy: begin and end of the items that number its rows
+    span         uint64 [2, 2], for each copy, begin and end of the items that have its row numbers
     """
 
     codes: Codes
@@ -81,7 +81,7 @@ def _far_rows(width: int, rows: int) -> int:
 
 
 def far_bytes(width: int, rows: int) -> int:
-    """Return the most bytes of the far copy of a table of `rows` rows of `width` bytes."""
+    """Return the largest size in bytes of the far copy of a table of `rows` rows of `width` bytes."""
     return (width + FAR_ROW) * _far_rows(width, rows)
 
 
@@ -173,7 +173,7 @@ def copy_codes(by_row, items, cache, first):
 
 @inlined
 def number_in_table(items, row):
-    """Renumber items that number rows of a copy by rows of the table."""
+    """Replace row numbers of a copy in the items by row numbers of the table."""
     for i in range(np.uint64(items.size)):
         items[i] = (np.uint64(row[items[i] >> SHIFT32]) << SHIFT32) | (items[i] & BITS32)
 
@@ -191,7 +191,7 @@ def note_column(column, begin, end, feature, constant):
 
 @helper
 def fill_code_cache(by_row, value, items, first, constant, cache):
-    """Copy the rows of the items, which number rows of the table, to rows from `first` on, and renumber the items.
+    """Copy the rows of the items to rows of the cache from `first` on, and renumber the items accordingly.
 
     Features that are constant in the copy are added to `constant` (scan/draw.py), so that no node below reads them.
     """
@@ -205,9 +205,10 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
-    """Return the Codes that fit the row numbers of the items begin..end, and the regression targets or None.
+    """Return the Codes, of the table or of a copy, for the row numbers of the items begin..end, and the regression
+    targets or None. A copy is made if it pays.
 
-    The codes are those of the table or of a copy, which is made if it pays. `constant`: see fill_code_cache.
+    constant  see fill_code_cache
     """
     n, near, span = end - begin, cache.room[ZERO], cache.span
     copy = np.uint64(n > near)
@@ -223,11 +224,11 @@ def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
 
 
 class ValueCache(NamedTuple):
-    """The copied rows.
+    """The one copy of rows for trees on projections.
 
-    code_cache  the codes of the rows; its span is that of the whole copy
+    code_cache  codes of the rows, a near copy; its span is valid for the whole copy
     value       float64 [features, reach], the value of each code
-    mean        float64 [pairs, reach], of Means.value
+    mean        float64 [pairs, reach], copied from Means.value
     """
 
     code_cache: CodeCache
@@ -236,7 +237,7 @@ class ValueCache(NamedTuple):
 
 
 def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> ValueCache:
-    """Allocate room for the copy of up to `rows` rows, or of no rows if the table is too wide."""
+    """Allocate room for the copy of up to `rows` rows, or of no rows if fewer than FEWEST_ROWS would fit."""
     features = codes.place.shape[0]
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0

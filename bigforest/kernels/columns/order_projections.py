@@ -1,7 +1,7 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values are put into buckets of equal width over their range, so that most buckets hold one value. Insertion sort orders
-them, large buckets with gaps (`sort_bucket` of kernels/common/sort.py).
+Values are put into buckets of equal width over their range, so that most buckets hold one value. Large buckets are
+sorted by insertion with gaps (`sort_bucket` of kernels/common/sort.py). An insertion sort of all values ends it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class ProjectionScratch(NamedTuple):
     row          uint32 [rows + 1], positions in `value`, ordered in stretches from entry 1 or 0 on
     ordered      float64 [rows + 1], the values at these positions
     spare_row, spare_ordered  of the same shapes, scratch
-    positions    uint32 [SORT_BUCKETS + 1], where the next row of a bucket goes; ScanScratch.positions is in use
-                 meanwhile
-    cut          float64 [1], largest projection that goes left in the best split, if this splits on a projection
+    positions    uint32 [SORT_BUCKETS + 1], where the next row of a bucket goes (ScanScratch.positions is in use then)
+    cut          float64 [1], largest projection that goes left in the best split, if that is on a projection
     """
 
     value: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Project the rows of a node on a direction, and send them to its children by their projections.
+"""Project the rows of a node on a direction.
 
 A projection is the sum of weight * value over the terms of the direction, see Terms of kernels/common/layout.py. The
 value of a code is the smallest one in its dictionary entry. Oracle: tests/naive/predict.py projection.
@@ -32,7 +32,8 @@ class CodeValues(NamedTuple):
     whole: NDArray[np.bool_]
 
 
-# Sums of up to this many whole numbers of at most this size are exact in float64, and their differences too.
+# Sums of up to MOST_TERMS whole numbers of absolute value up to MOST_WHOLE are exact in float64, as are differences of
+# two sums.
 MOST_TERMS = 2**20
 MOST_WHOLE = 2.0**31
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Written instead of the number of a feature: a leaf, and a node that splits on a projection.
+# Entries instead of the number of a feature, for a leaf and for a node that splits on a projection.
 LEAF, OBLIQUE = -1, -2
-# Written instead of the ballot of an inner node, see kernels/predict/leaf_values.py.
+# Entry instead of the number of a ballot, for an inner node; see kernels/predict/leaf_values.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 

@@ -1,6 +1,6 @@
 """Data shared by the kernels that split a node: record of the node, best split so far, scratch, constants.
 
-A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
+The rows of a node are `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
 code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
 """
 
@@ -42,8 +42,8 @@ class Node(NamedTuple):
     items   uint64 [rows]
     total   int64 [classes], class weights; for regression see kernels/scan/target.py
     weight  sum of the multiplicities, below 2**31
-    sq      sum of squares of the class weights; for regression the sum of (target - floor(mean)), which is at least 0
-            and below the weight
+    sq      sum of squares of the class weights; for regression the weighted sum of (target - floor(mean)), which is at
+            least 0 and below the weight
     """
 
     items: NDArray[np.uint64]

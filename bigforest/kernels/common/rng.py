@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import inlined
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# The keys of children are made from the key of their parent and these.
 LEFT = np.uint64(0x9E3779B97F4A7C15)
 RIGHT = np.uint64(0xD1B54A32D192ED03)
-# Streams of a node's directions: cells of weights, values of weights, class means that are offered.
+# Streams of a node's directions: places of weights, weights, pairs of class means that are offered.
 PLACES = np.uint64(0xA0761D6478BD642F)
 WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
 OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
@@ -48,8 +49,8 @@ mix = inlined(scramble)
 
 @inlined
 def below(random, bound):
-    """Map a random uint64 to 0 .. bound - 1, bound < 2**32, by its upper half. Probabilities are off by at most bound /
-    2**32."""
+    """Map a random uint64 to 0 .. bound - 1, bound < 2**32, by its upper half. Probabilities have a relative error of
+    at most bound / 2**32."""
     return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
@@ -75,6 +76,6 @@ def stream_key(seed: int, purpose: np.uint64, first: int, second: int) -> np.uin
 
 
 def draw_rows(key: np.uint64, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a draw of the stream `key` for each row, by its number, uint64 [rows]."""
+    """Return the draws of the stream `key` for these row numbers, uint64 [rows]."""
     random: NDArray[np.uint64] = scramble(key + (numbers + np.uint64(1)) * GOLDEN)
     return random

@@ -14,8 +14,8 @@ _FEW = np.uint64(48)
 _THREE = np.uint64(3)
 # Fewest buckets of a counting sort.
 _FEWEST = 512
-# Up to this many rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
-# for a code and an index of a row.
+# Up to _RANKED rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
+# for a code and the index of a row.
 _RANKED = 80
 _INDEX_BITS = np.uint64(7)
 _NEAR = ONE << np.uint64(25)
@@ -32,8 +32,7 @@ def first_gap(n):
 
 @inlined
 def insertion_sort(keys, gap):
-    """Sort every `gap`-th entry of keys by insertion. With a gap of 1, for few keys, or keys that are almost in
-    order."""
+    """Sort every `gap`-th entry of keys by insertion. A gap of 1 suits few keys, or keys that are almost in order."""
     for i in range(gap, np.uint64(keys.size)):
         key = keys[i]
         j = i
@@ -63,7 +62,7 @@ def sort_rows(codes, low, high, items, keys, positions):
     codes      uint32, codes[:n] are the codes of the items, from `low` to `high`
     positions  uint32 [SORT_BUCKETS + 2], scratch
 
-    Few rows are ranked by comparing all pairs. More rows are counted in buckets, which are then sorted. About 4 ns per
+    Few rows are ranked by comparing all pairs. More rows are put into buckets, which are then sorted. About 4 ns per
     row.
     """
     n = np.uint64(items.size)

@@ -2,7 +2,7 @@
 them for the probes of the searching nodes. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through
 grow/out_of_core/passes.py.
 
-A column is a feature or a direction. Kernels are compiled separately for each:
+A column is a feature or a direction. The type of the argument `terms` decides for which a kernel is compiled:
 
     terms    cells         a column holds
     None     Codes         codes of a feature, uint32
@@ -37,7 +37,7 @@ _SEVEN = np.uint64(7)
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
 # The code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
-# Marks of a probe, as bits: a regression target is not the centre; a projection is not finite.
+# Marks of a probe, as bits: a regression target differs from the centre; a projection is not finite.
 DIFFERS, NOT_FINITE = 1, 2
 
 
@@ -54,14 +54,14 @@ class BlockValues(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """Splits of nodes, parents before their children; nodes are numbered, the root has 0.
+    """Splits of nodes, one entry each, parents before their children. Nodes are numbered from 0, the root.
 
     node, column  uint32
     cut           uint32 or float64, the largest value of the column that goes left
     left, right   uint32, the children
-    way           uint8, one of the rules above
-    listed        uint8, the lists of all splits as bits: level c of a split is bit c % 8 of listed[start + c // 8]
-    start         uint64
+    way           uint8, a routing rule, such as BY_CODE
+    listed        uint8, listed levels of all splits as bits: level c of a split is bit c % 8 of listed[start + c // 8]
+    start         uint64, first byte of a split in `listed`
     """
 
     node: NDArray[np.uint32]
@@ -75,14 +75,14 @@ class Splits(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Requests about columns of nodes, one entry each. Rows outside of all buckets are not counted.
+    """Probes of columns in nodes, one entry each. Rows outside of all buckets are not counted.
 
     node     uint32
     column   uint32; consecutive entries with the same node and column read the column once
     low      uint32 or float64, the smallest value of the first bucket
     high     type of low, the largest value of the last bucket; ignored for codes
-    scale    for codes: the bucket of a code is (code - low) >> scale. For projections: buckets per half unit if all
-             buckets have the same width, else 0
+    scale    for codes: the bucket of a code is (code - low) >> scale. For projections: buckets per unit of value / 2 if
+             all buckets have the same width, else 0
     buckets  uint64, number of buckets
     offset   uint64, index of the first bucket of this entry in the arrays of all entries
     edge     float64, the smallest projection of every bucket of every entry; empty for codes
@@ -160,7 +160,7 @@ read_column = of_column(read_codes, project_rows)
 
 @inlined
 def read_probe(cells, terms, probes, p, here, out):
-    """Read the column of probe p for the items of its node, `here`, unless the previous probe has read it."""
+    """Read the column of probe p for `here`, the items of its node, into `out`, unless the previous probe did."""
     before = p - ONE
     if p == ZERO or probes.node[p] != probes.node[before] or probes.column[p] != probes.column[before]:
         read_column(terms, cells, np.uint64(probes.column[p]), here, out)
@@ -168,7 +168,7 @@ def read_probe(cells, terms, probes, p, here, out):
 
 @inlined
 def look_up_sides(fetched, n, listed, left):
-    """Replace codes of levels by 0 for the left side and 1 for the right one; left: side of the listed levels."""
+    """Replace codes of levels by 0 for the left side and 1 for the right one; left: True if listed levels go left."""
     for i in range(n):
         level = np.uint64(fetched[i])
         here = (listed[level >> _THREE] >> np.uint8(level & _SEVEN)) & np.uint8(1)
@@ -254,7 +254,7 @@ bucket_of = of_column(bucket_of_code, bucket_of_projection)
 
 @inlined
 def note_codes(first, read, n, p, low, high, mark):
-    """Widen low[p] and high[p] by the codes read[:n], in vectors. Codes below `first` do not change low[p]."""
+    """Widen the range low[p] .. high[p] by the codes read[:n]. Codes below `first` do not change low[p]."""
     smallest, largest = low[p], high[p]
     for i in range(n):
         smallest = smaller(smallest, read[i])
@@ -268,7 +268,10 @@ def note_codes(first, read, n, p, low, high, mark):
 
 @inlined
 def note_projections(terms, first, read, n, p, low, high, mark):
-    """Widen low[p] and high[p] by projections. If one is not finite, set NOT_FINITE in mark[p]. Ignore `first`."""
+    """Widen the range low[p] .. high[p] by the projections read[:n]. Set NOT_FINITE in mark[p] if one is not finite.
+
+    first  ignored
+    """
     smallest, largest, lost = low[p], high[p], ZERO
     for i in range(n):
         smallest = smaller(smallest, read[i])
@@ -294,9 +297,11 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
 
     items, begin, end  from route_rows
     value      int64 [rows of the block], regression targets; None for classes
-    parts, weighted    of grow/out_of_core/context.py
+    parts      number of statistics of a bucket, the slots of grow/out_of_core/context.py
+    weighted   True if rows have weights: the last statistic counts rows
     read       [n], scratch of the type of a column
-    counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
+    counts     flat, added to: statistic k of bucket b of probe p is at (offset[p] + b) * parts + k. uint32 for classes,
+               int64 for regression
     low, high  [probes], in and out: smallest and largest cell of the column in the node, over all blocks so far. Codes
                below the first bucket of the probe do not count for `low`
     mark       int64 [probes], in and out: DIFFERS, NOT_FINITE
@@ -334,12 +339,12 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
 
 @kernel
 def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, kept, tags, numbers, ends):
-    """Write the rows that fall into wanted buckets, probe by probe; arguments as in count_rows.
+    """Write the rows in wanted buckets, probe by probe; arguments as in count_rows.
 
     wanted   bool, flat: bucket b of probe p at offset[p] + b
-    kept     of the type of a column, out, with room for all rows of all probes and one more
-    tags     uint32, out, as long: class << 16 | multiplicity
-    numbers  int64, out, of the same length: (target - centre) * weight of each row; None for classes
+    kept     codes or projections, out, with room for all rows of all probes and one more
+    tags     uint32, out, of the same length: class << 16 | multiplicity
+    numbers  int64, out, of the same length: (target - centre) * multiplicity; None for classes
     ends     uint64 [probes], out: where the rows of a probe end
     """
     at = ZERO
@@ -364,7 +369,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, k
 
 @inlined
 def add_steps(column, origin, span, rate, items, sums):
-    """Add to sums[k] the steps of the items of class k in a column, times their multiplicity; sums int64 [classes]."""
+    """Add to sums[k] the values, in steps, of the items of class k times their multiplicities; sums int64 [classes]."""
     for i in range(np.uint64(items.size)):
         value = np.float64(column[items[i] >> SHIFT32])
         if rate > 0.0:
@@ -376,9 +381,11 @@ def add_steps(column, origin, span, rate, items, sums):
 
 @kernel
 def sum_rows(cells, items, begin, end, summands, steps, sums):
-    """Add the steps of the rows of some nodes, times their multiplicity, to sums int64 [summands.feature, classes].
+    """Sum features in nodes, in steps, times the multiplicities of the rows.
 
-    cells  BlockValues; items, begin, end: from route_rows
+    cells              BlockValues
+    items, begin, end  from route_rows
+    sums               int64 [summands.feature, classes], added to
     """
     for k in range(np.uint64(summands.node.size)):
         node = np.uint64(summands.node[k])

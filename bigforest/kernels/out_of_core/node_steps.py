@@ -1,7 +1,7 @@
-"""Single steps of splitting a node that grows by passes: the draws of growing in memory, and trees in subspaces.
+"""Single steps of splitting a node by passes: draws of features and directions, and steps of trees in subspaces.
 
-Growing in memory takes these steps within one kernel; here grow/out_of_core asks for each, between passes over the
-table. Oracles: kernels/scan/features.py, kernels/oblique/directions.py and kernels/subspace/split.py, through
+Growing in memory takes the same steps within one kernel. Here grow/out_of_core calls each of them between passes over
+the table. Oracles: kernels/scan/features.py, kernels/oblique/directions.py and kernels/subspace/split.py, through
 grow/out_of_core and grow/families/subspace.py.
 """
 
@@ -51,26 +51,27 @@ def draw_direction(sparse, key, column, at, drawn):
 
 @kernel
 def offered_differences(key, columns, features, offered):
-    """Set offered[j], bool, to True if the node of this key tries difference j; see mean_difference.is_offered."""
+    """Set offered[j], bool, to True if the node `key` tries difference j; see mean_difference.is_offered."""
     for j in range(np.uint64(offered.size)):
         offered[j] = is_offered(key, j, columns, features)
 
 
 @kernel
 def choose_columns(subspace, key, wanted):
-    """Draw `wanted` columns (uint64) for the node of this key; see subspace/split.py draw_columns."""
+    """Draw `wanted` columns (uint64) for the node `key`; see subspace/split.py draw_columns."""
     draw_columns(subspace, key, wanted)
 
 
 @kernel
 def aim_node(subspace, key, wanted, total, sums):
-    """Aim from class mean to class mean in the columns that the node of this key draws; see choose_columns.
+    """Aim from class mean to class mean in the columns that the node `key` draws; see choose_columns.
 
-    total  int64 [classes]; sums int64 [columns of the node, classes], steps
+    total  int64 [classes], class weights of the node
+    sums   int64 [columns of the node, classes], sums of the columns in steps
 
     The current direction becomes the difference of the two means farthest apart. Its stops are placed, and subspace.far
-    is filled for the classes with a total (`choose_sides`). Returns True if there are two means, and their
-    positions on the direction.
+    is filled for the classes with a total (`choose_sides`). Returns True if two means differ, and their positions on
+    the direction.
     """
     draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):
@@ -99,10 +100,12 @@ def choose_stop(subspace, total, size, min_leaf):
 
 @kernel
 def learn_rows(before, now, items, cut_before, cut, left):
-    """Continue a pass of training over these rows, from the current direction of `now`. Return the new cut.
+    """Continue a pass of training a perceptron over these items. Return the new cut.
 
-    before  Subspace of the same columns, with the direction at the end of the last pass
-    left    int64 [classes]; the rows that this direction sends left are added
+    before      Subspace of the same columns, with the direction at the end of the last pass
+    now         Subspace whose direction the training changes
+    cut_before  cut at the end of the last pass
+    left        int64 [classes], added to: rows that the direction of `before` sends left
     """
     for i in range(np.uint64(items.size)):
         row, k = items[i] >> SHIFT32, class_of(items[i])

@@ -37,7 +37,7 @@ def unpack_places(places, size, target, items):
 
 @inlined
 def fold(state, words):
-    """Return the FNV-1a hash of words."""
+    """Return the FNV-1a hash that continues `state` by words."""
     for i in range(np.uint64(words.size)):
         state = (state ^ words[i]) * _PRIME
     return state
@@ -45,7 +45,7 @@ def fold(state, words):
 
 @kernel
 def checksum(head, words):
-    """Return a checksum of two rows of words, uint64 [n], that changes if any one word changes."""
+    """Return a checksum of two arrays of words, uint64 [n], that changes if any one word changes."""
     return fold(fold(_BASIS, head), words)
 
 
@@ -53,9 +53,9 @@ def checksum(head, words):
 def seal_chunks(index, words):
     """Write the checksums of chunks into their index.
 
-    index  uint64 [chunks, 3]: place of each chunk in the file, in bytes; its rows; out: a checksum of these two and of
-           the words of the chunk
-    words  uint64 [n], of all chunks, one after the other
+    index  uint64 [chunks, 3]: place of each chunk in the file, in bytes; its number of rows; out: a checksum of these
+           two and of the words of the chunk
+    words  uint64 [n], words of all chunks, one after the other
     """
     chunks = np.uint64(index.shape[0])
     for k in range(chunks):
@@ -66,10 +66,10 @@ def seal_chunks(index, words):
 
 @kernel
 def pick_columns(matrix, items, begin, end, place, out):
-    """Gather the cells of ranges of items; a column is read for all ranges while it is in the cache.
+    """Gather the cells of ranges of items. A column is read for all ranges while it is in the cache.
 
     matrix      [columns, rows of the block]
-    begin, end  uint64 [ranges], of items
+    begin, end  uint64 [ranges], range k has items[begin[k]:end[k]]
     place       uint64 [ranges]: cell i of column c of range k becomes out[place[k] + c * (end[k] - begin[k]) + i]
     """
     for c in range(np.uint64(matrix.shape[0])):
@@ -83,7 +83,7 @@ def pick_columns(matrix, items, begin, end, place, out):
 
 @kernel
 def pick_tags(items, begin, end, place, out):
-    """Gather the lower half of the items of ranges: class << 16 | multiplicity, uint32."""
+    """Gather the lower halves of the items of range k, class << 16 | multiplicity, into uint32 out[place[k]:]."""
     for k in range(np.uint64(begin.size)):
         at = place[k]
         for i in range(begin[k], end[k]):

@@ -1,8 +1,8 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from counts. They are a filter: splits that
 pass are compared exactly by grow/out_of_core/node_search.py.
 
-The formulas of the scans in memory are used (kernels/scan/), except for two classes, because the products of
-two_class.py would overflow for weights beyond 2**31.
+The formulas are those of the scans in memory (kernels/scan/). Two classes use the formula of many classes, because the
+products of two_class.py would overflow for weights beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
@@ -22,7 +22,7 @@ from bigforest.kernels.scan.regression import bound_sums, score_sums
 
 @inlined
 def _gini(one, total):
-    """Return score_many with the class weights `one`, int64, on the left; -inf if a side is empty."""
+    """Return score_many of the split with the class weights `one` of `total` on the left; -inf if a side is empty."""
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
         left, right = np.float64(one[k]), np.float64(total[k] - one[k])
@@ -57,9 +57,9 @@ def integer_score(impurity, left, total, right, table):
 
 @kernel
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
-    """Set scores[i] to the score of the split with left[i] on the left; -inf if a side weighs less than min_leaf >= 1.
+    """Set scores[i] to the score of split i; -inf if a side weighs less than min_leaf >= 1.
 
-    left    int64 [n, slots] (grow/out_of_core/context.py)
+    left    int64 [n, slots], statistics of the left side of each split (grow/out_of_core/context.py)
     total   int64 [classes]
     table   see kernels/scan/impurity.py
     right   int64 [classes], scratch
@@ -134,8 +134,8 @@ class _Sums(NamedTuple):
 def split_scores_sums(left, total, origin, min_leaf, scores):
     """Compute `split_scores` for regression, from [weight, sum]; -inf also if the Poisson deviance forbids a split.
 
-    origin  float64, centre from which the sums are counted, relative to a target of zero, for the Poisson deviance;
-            None for the variance
+    origin  float64, centre from which the sums are counted, minus the number of a target of zero, for the Poisson
+            deviance; None for the variance
     """
     node = _Sums(total[ZERO], total[ONE])
     for i in range(np.uint64(left.shape[0])):
