@@ -1,1 +1,1 @@
-"""Packed trees, routing rows down them, and accumulating answers."""
+"""Packed trees, routing rows down them, and adding up the votes of leaves."""

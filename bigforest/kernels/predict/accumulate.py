@@ -1,4 +1,4 @@
-"""Route rows to their leaves, and add up ballots or weights, or record the leaves."""
+"""Route rows to their leaves; add up the ballots of the leaves or the weights of the rows, or record the leaves."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ONE = np.uint64(1)
 
 
 class Votes(NamedTuple):
-    """Sums of ballots.
+    """Ballots for several classes, and the votes to which ballots are added.
 
-    mixed  float64 [ballots, classes], ballots with several classes (flat_tree.py)
-    votes  float64 [rows, classes], sums; for regression [rows, 1], sums of the trees' predictions
+    mixed  float64 [mixed ballots, classes], see flat_tree.py; for regression [leaves, 1], values of the leaves
+    votes  float64 [rows, classes], sums over trees; for regression [rows, 1], sums of the trees' predictions
     """
 
     mixed: NDArray[np.float64]
@@ -31,7 +31,7 @@ class SpreadVotes(NamedTuple):
     """Votes of regression trees, and their spread.
 
     cast    Votes
-    value   float64 [leaves], values of the leaves as grown
+    value   float64 [leaves], values of the leaves before shrinkage
     spread  float64 [rows, 3], see `new_spread`
     """
 
@@ -41,10 +41,10 @@ class SpreadVotes(NamedTuple):
 
 
 def new_spread(rows: int) -> NDArray[np.float64]:
-    """Return sums for the spread of the trees on rows without votes, float64 [rows, 3].
+    """Allocate the sums from which the spread of the trees' predictions is computed, float64 [rows, 3].
 
-    For each row: the prediction of its first tree, nan without one, and sums of the differences from it and of their
-    squares. Squares of the predictions themselves would leave nothing of a small spread of large numbers.
+    Columns: the prediction of the first tree (NaN before it), the sum of the differences from it, and the sum of their
+    squares. In squares of the predictions themselves, a small spread of large numbers would be lost by rounding.
     """
     spread = np.zeros((rows, 3))
     spread[:, 0] = np.nan
@@ -57,7 +57,7 @@ class LeafNumbers(NamedTuple):
     cast    Votes
     first   uint32, number of the first leaf of these trees; leaves are numbered in the order of the nodes
     tree    uint64, number of the first of these trees
-    leaves  uint32 [rows, trees], set for these trees
+    leaves  uint32 [rows, trees of the forest], out: the columns of these trees
     """
 
     cast: Votes
@@ -81,10 +81,10 @@ class Weighed(NamedTuple):
 
 
 class TreeLeaves(NamedTuple):
-    """The leaves of trees in which rows end.
+    """The leaf of each row in each tree.
 
     roots   uint64 [trees], positions of the roots among the nodes
-    leaves  uint32 [rows, trees], set: number of the leaf in its tree
+    leaves  uint32 [rows, trees], out: number of the leaf in its tree
     bags    uint16 [trees, rows], multiplicities in the bag: only out-of-bag rows are routed; None: all rows are,
             compiled separately
     """
@@ -100,15 +100,15 @@ def _always(state, tree, row):
 
 
 @inlined
-def _not_in(bags, tree, row):
+def _is_out_of_bag(bags, tree, row):
     if bags is None:
         return True
     return bags[tree, row] == 0
 
 
 @inlined
-def _left_out(state, tree, row):
-    return _not_in(state.bags, tree, row)
+def _out_of_bag(state, tree, row):
+    return _is_out_of_bag(state.bags, tree, row)
 
 
 @inlined
@@ -118,7 +118,7 @@ def _weighs(state, tree, row):
 
 @inlined
 def add_ballot(cast, row, ballot):
-    """Add a ballot to Votes."""
+    """Add a ballot to the votes of a row; cast: Votes."""
     classes = np.uint64(cast.votes.shape[1])
     if ballot < classes:
         cast.votes[row, ballot] += 1.0
@@ -135,7 +135,7 @@ def _cast(state, layout, tree, row, node):
 
 @inlined
 def add_to_spread(spread, row, value):
-    """Add the prediction of a tree for a row to its sums, see `new_spread`."""
+    """Add the prediction of a tree to the sums of a row, see `new_spread`."""
     if np.isnan(spread[row, 0]):
         spread[row, 0] = value
     difference = value - spread[row, 0]
@@ -175,7 +175,7 @@ def _write_leaf(state, layout, tree, row, node):
 
 @inlined
 def add_ballots(inputs, directions, roots, votes, scratch):
-    """Add the ballots of all trees, as `vote`. directions: None if no node is oblique, compiled separately."""
+    """Add the ballots of all trees to Votes. directions: None if no node is oblique, compiled separately."""
     if directions is None:
         if inputs.by_level:
             route_levels(inputs, roots, _cast, votes, scratch)
@@ -222,7 +222,7 @@ def place_leaves(inputs, tree_leaves, scratch):
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
-    route(inputs, tree_leaves.roots, _left_out, _write_leaf, tree_leaves, scratch)
+    route(inputs, tree_leaves.roots, _out_of_bag, _write_leaf, tree_leaves, scratch)
 
 
 @kernel

@@ -5,11 +5,11 @@ A node is two words of one array (`NodeLayout`), so that a step touches one cach
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
     word 2i + 1  inner node: the column of its feature in a tile, in the bits from `shift` up; in the bit below,
                  1 if a row without a value goes left; in the lower bits, the distance to its right child. Leaf: 0, so
-                 that a step from a leaf stays in the leaf.
+                 a step from a leaf stays in the leaf.
 
 A node on a category has the column of its feature plus the number of used features. Its word 2i is the number of its
 set of levels (`LevelSets`), and the bit is 1 if levels outside the set go left. A column number of at least twice the
-number of used features marks an oblique node: the rest is the number of its first block (`Directions`).
+number of used features marks an oblique node.
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes votes for class b alone and needs no table; ballot b >= classes is row b - classes of
@@ -59,15 +59,16 @@ class NodeLayout(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """The directions of nodes in forests with oblique nodes. The column number of a node is its first block.
+    """The directions of all nodes in a forest with oblique nodes.
 
-    A block is TERMS terms, a cache line. The last block of a direction is padded with terms of weight 0 on the zero
-    that ends a row of a tile. Most directions are one block, and so is a feature, with the weight 1. The blocks of
-    categories are empty.
+    The column number of a node is the number of its first block. A block is TERMS terms, a cache line. The last block
+    of a direction is padded with terms of weight 0 on the zero that ends a row of a tile. Most directions have one
+    block. The first blocks are those of the used features, each one term of weight 1. Then follow as many blocks of
+    padding, for nodes on categories, and the blocks of oblique nodes.
 
     at      uint64 [2 * TERMS * blocks], word 2t is the column of the feature of term t, with MORE in the last term of a
             block if the next block belongs to the same direction
-    weight  float64, a view of it: word 2t + 1 is the weight of term t
+    weight  float64, a view of `at`: word 2t + 1 is the weight of term t
     """
 
     at: NDArray[np.uint64]
@@ -77,12 +78,12 @@ class Directions(NamedTuple):
 class LevelSets(NamedTuple):
     """The levels that nodes on categories list. The codes of set s lie from low[s] to before low[s] + span[s].
 
-    words[first[s]:first[s + 1]] is either a bit for each code of this range, or, if that takes more words, the codes of
-    the set less low[s], ascending.
+    words[first[s]:first[s + 1]] has a bit for each code of this range or, if the bits take more than twice as many
+    words, the codes of the set less low[s], ascending.
 
-    features  uint64, used features
+    features  uint64, number of used features
     mask      uint64 [sets], a bit for each code of a set whose codes are all below 64; else 0. A step reads it without
-              a branch on the kind of node or on the level, which would be mispredicted at every other node
+              a branch on the kind of node or on the level; a branch would be mispredicted at every other node
     low       uint64 [sets]
     span      uint64 [sets]
     first     uint64 [sets + 1]
@@ -100,9 +101,8 @@ class LevelSets(NamedTuple):
 class RouteInputs(NamedTuple):
     """Rows in tiles, and the nodes they are routed through.
 
-    tiles       float64, float32 or uint8, C order; the last tiles, and the end of a tile, may be unused.
-                [tiles, used features, rows of a tile] if directions is None, else
-                [tiles, rows of a tile, used features + 1]
+    tiles       float64, float32 or uint8, C order: [tiles, used features, rows of a tile] if directions is None, else
+                [tiles, rows of a tile, used features + 1]. Tiles beyond `rows`, and the rest of the last, are unused
     rows        number of rows
     by_level    True if the rows are few compared with the nodes, so that level by level is faster. A tile then has a
                 power of two of rows, up to TILE

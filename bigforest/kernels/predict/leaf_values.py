@@ -25,7 +25,7 @@ _ONE = np.uint64(1)
 
 @inlined
 def present_classes(counts):
-    """Return the number of classes with rows, and the last of these classes; counts [classes]."""
+    """Return the number of classes with a count above 0, and the last of these classes; counts [classes]."""
     present, last = 0, 0
     for k in range(np.uint64(counts.size)):
         if counts[k] > 0:
@@ -77,8 +77,8 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
 def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, number):
     """Compute the values of the nodes of a tree from its leaves.
 
-    Return 1 more than the most nodes that wait at the same time for their right child, in preorder, or 0 if these are
-    not the leaves of one tree.
+    Return 1 + the largest number of nodes that wait for their right child at the same time when nodes are read in
+    preorder; 0 if the nodes are not one tree with these leaves.
 
     ballot   uint32 [nodes], in preorder, NO_BALLOT in inner nodes
     weight   [leaves], weight of the bag rows in each leaf
@@ -99,7 +99,8 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     return _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number)
 
 
-# Entries of the state of `shrink_leaves` between calls: number of nodes whose right child is to come, role of the next.
+# Entries of the state of `shrink_leaves` between calls: number of nodes whose right child is still to come, and role of
+# the next node.
 OPEN = 0
 SIDE = 1
 # Roles of a node.
@@ -109,30 +110,30 @@ RIGHT_CHILD = 2
 
 
 @inlined
-def _share(leaf, weight, of_parent, side, lambdas, tried, share):
-    """Set share[k] to the weight of a node's value in the mix of the leaves below it (or of itself), for lambda k."""
+def _share(leaf, weight, parent_weight, side, lambdas, tried, share):
+    """Set share[k], for lambda k, to the weight of a node's value in the mix of the leaves below it, or of itself."""
     for k in range(tried):
         amount = lambdas[k]
         if side == ROOT:
             share[k] = 1.0 if leaf else amount / (weight + amount)
         elif leaf:
-            share[k] = of_parent / (of_parent + amount)
+            share[k] = parent_weight / (parent_weight + amount)
         else:
-            # The difference of the shares a of parent and node, as factors that neither cancel nor overflow.
-            share[k] = amount / (of_parent + amount) * ((of_parent - weight) / (weight + amount))
+            # a of the parent less a of the node, as a product: a difference would cancel, a single quotient overflow.
+            share[k] = amount / (parent_weight + amount) * ((parent_weight - weight) / (weight + amount))
 
 
 @kernel
 def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leaves):
-    """Write the shrunk values of the leaves among these nodes, which are checked and in preorder, whole trees or parts.
+    """Write the shrunk values of the leaves among checked nodes in preorder. Calls may divide a tree.
 
     leaf     bool [nodes]
     weight   float64 [nodes], N
     value    float64 [nodes, width], v: shares of classes, or a number
     lambdas  float64 [lambdas]
     state    int64 [2]: zeros before the first node of all; updated, for a call with the nodes that follow
-    above    float64 [1 + room, width, lambdas]: zeros at first; the mix, without its last term, of each node whose
-             right child is still to come, at most `room` at the same time
+    above    float64 [1 + room, width, lambdas]: the mix, without its last term, of each node whose right child is still
+             to come, at most `room` at the same time
     kept     float64 [1 + room]: weight of each of these nodes
     share    float64 [lambdas], scratch
     leaves   float64 [leaves, width * lambdas], out: the first value for all lambdas, then the next value

@@ -19,8 +19,8 @@ WRONG_TREE = 6
 WRONG_NODE = 7
 WRONG_SUMS = 8
 
-# Entries of the state of `check_nodes` between calls: tree, number and depth of the next node, number of open nodes, 1
-# if the tree is complete, and role of the next node.
+# Entries of the state of `check_nodes` between calls: tree of the last node; number and depth of the node that must
+# follow; number of inner nodes whose right child is still to come; 1 if the tree is complete; role of the next node.
 TREE = 0
 NEXT = 1
 DEPTH = 2
@@ -32,7 +32,7 @@ ROOT = 0
 LEFT_CHILD = 1
 RIGHT_CHILD = 2
 
-# Bits of a NaN, to which the number of a leaf's ballot is added.
+# Bits of a NaN. The number of a leaf's ballot is added to them.
 LEAF_BITS = np.uint64(0x7FF8000000000000)
 # The largest column of a feature, or first block of a direction, in a link.
 LAST_PLACE = 2**31 - 1
@@ -42,7 +42,8 @@ LAST_PLACE = 2**31 - 1
 def is_part(side, rest, weight, counts):
     """Return True if a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent; the ones of the child are subtracted
+    rest  uint64 [1 + classes], weight and counts of the parent less those of its earlier child; those of this child are
+          subtracted
     """
     if side == ROOT:
         return True
@@ -59,18 +60,18 @@ def is_part(side, rest, weight, counts):
 def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
     """Check that the nodes continue whole trees in preorder with consistent counts. Return SOUND or the problem.
 
-    state    int64 [6], see above; before the first node of all, a complete tree. Updated, for a call with the nodes
-             that follow
-    tree, node          uint32 [nodes], numbers of the tree and of the node within the tree
+    state    int64 [6], see above; updated, for a call with the nodes that follow. Before the first call, as after a
+             complete tree
+    tree, node  uint32 [nodes], numbers of the tree and of the node within the tree
     leaf     bool [nodes]
-    left, right, depth  uint32 [nodes], numbers within the tree; ignored in leaves, except depth
+    left, right  uint32 [nodes], numbers of the children within the tree; ignored in leaves
+    depth    uint32 [nodes]
     weight   uint64 [nodes]
-    counts   uint32 or uint64 [nodes, classes]; without classes only the weight is checked
-    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth, of inner nodes whose right child is
-             still to come
+    counts   uint32 or uint64 [nodes, classes]; for regression [nodes, 0]: only the weight is checked
+    waiting  uint32 [at least state[OPEN] + nodes, 2]: number and depth of each right child that is still to come
     rest     uint64 [rows of waiting + 1, 1 + classes]: weight and counts that remain for that child
 
-    Safe on any input: no value of an array is used as an index. In preorder the node after an inner node is
+    Safe on any input: no value of the nodes is used as an index. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
     Oracle: tests/naive/predict.py is_preorder, adds_up.
     """
@@ -142,22 +143,22 @@ def pack_nodes(
     first_set,
     used,
 ):
-    """Write checked nodes into the layout (kernels/predict/flat_tree.py) and counts of mixed leaves into
-    `mixed`.
+    """Write checked nodes into the layout (flat_tree.py), and the counts of mixed leaves into `mixed`.
+
+    Column numbers are preliminary: those of the layout with all features used, until `number_nodes` renumbers them.
 
     before       int64, number of the first node within its tree; depth: uint32 [nodes]
-    feature      int32 [nodes], LEAF in a leaf. Written unchanged (`number_nodes` renumbers it), except in an oblique
-                 node: twice the number of all features, plus the number of its first block
+    feature      int32 [nodes], LEAF in a leaf, negative in an oblique node
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]; ignored on a category
     default_left bool [nodes]; ignored in leaves and oblique nodes
     listed       bool [nodes], True if a node is on a category
     blocks       int64 [nodes], number of blocks of the direction of each oblique node
-    counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
+    counts       uint32 or uint64 [nodes, classes]; for regression [nodes, 0]: every leaf is mixed
     mixed        of the same type [mixed leaves, classes], filled from row 0
-    first_mixed  mixed leaves before these nodes, so that ballots are numbered consecutively
-    first_block  blocks before these nodes; first_set: nodes on categories before these nodes
-    used         bool [features], set for features that an axis node or a node on a category splits on
+    first_mixed  number of mixed leaves before these nodes, so that ballots are numbered consecutively
+    first_block  number of blocks of oblique nodes before these nodes; first_set: number of nodes on categories
+    used         bool [features], set to True for features that an axis node or a node on a category splits on
 
     Return `before` for the nodes that follow.
     """
@@ -201,9 +202,9 @@ def pack_nodes(
 
 @kernel
 def number_nodes(layout, column_of, used, first_block, first_set, classes, first_mixed):
-    """Renumber the nodes of some trees as part of a group of trees.
+    """Replace the numbers that `pack_nodes` gave to columns, blocks, sets and ballots by those in a group of trees.
 
-    column_of  uint64 [features], column of each feature among the `used` ones, which replaces the feature
+    column_of  uint64 [features], column of each used feature in a tile; used: number of used features
     first_block, first_set, first_mixed  numbers of blocks, sets and mixed ballots of earlier trees in the group
     """
     features = np.uint64(column_of.size)
@@ -226,8 +227,10 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
 
 @inlined
 def words_of(codes):
-    """Return the number of words of a set of ascending codes: a bit for each code of the span, or the codes if they are
-    less than half as many words. Codes take a search."""
+    """Return the number of words of a set of ascending codes, see LevelSets.
+
+    The words are codes only if that takes less than half of the words: looking up a code takes a search.
+    """
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32
     return bits if bits <= 2 * codes.size else codes.size
@@ -235,10 +238,10 @@ def words_of(codes):
 
 @kernel
 def measure_sets(start, code, mask, low, span, first):
-    """Compute mask, low, span and first of LevelSets (flat_tree.py); the codes of set s are code[start[s]:start[s +
-    1]].
+    """Compute mask, low, span and first of LevelSets (flat_tree.py).
 
-    mask, low, span uint64 [sets], first uint64 [sets + 1]: out.
+    start, code             the codes of set s are code[start[s]:start[s + 1]], ascending
+    mask, low, span, first  out
     """
     first[0] = np.uint64(0)
     for number in range(low.size):
@@ -254,7 +257,7 @@ def measure_sets(start, code, mask, low, span, first):
 
 @kernel
 def fill_sets(start, code, first, words):
-    """Write the words of these sets, uint32."""
+    """Fill `words` of LevelSets. start, code, first: see `measure_sets`."""
     for number in range(start.size - 1):
         codes = code[start[number] : start[number + 1]]
         set_words = words[first[number] : first[number + 1]]

@@ -2,7 +2,7 @@
 
 The probability of class k is p_k**a / sum of p_j**a over the classes j, of shares p. A power a is a whole number of
 quarters, so it is computed by square roots and products, which are rounded in the same way on every processor. Shares
-are divided by the largest one first, so no power of all shares is 0. A class without votes keeps the probability 0.
+are divided by the largest share first, so the largest power is 1. A class without votes keeps the probability 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
 
 @inlined
 def _raised(ratio, root, fourth, quarters):
-    """Return ratio**(quarters / 4) of a ratio from 0 to 1, by its roots; quarters: int64, 1 or more."""
+    """Return `raised`, from the square root and the fourth root of the ratio."""
     power = fourth if quarters & _ONE else 1.0
     if quarters & _TWO:
         power *= root
@@ -41,7 +41,7 @@ def raised(ratio, quarters):
 
 @inlined
 def _largest(votes, row):
-    """Return the most votes of a class on a row."""
+    """Return the votes of the class that has most votes on a row."""
     largest = votes[row, np.uint64(0)]
     for k in range(np.uint64(1), np.uint64(votes.shape[1])):
         largest = larger(largest, votes[row, k])
@@ -50,7 +50,7 @@ def _largest(votes, row):
 
 @kernel
 def raise_shares(shares, quarters):
-    """Replace shares of votes by probabilities (module docstring); a row without votes stays.
+    """Replace shares of votes by probabilities (module docstring). A row without votes is not changed.
 
     shares    float64 [rows, classes], 0 or more, changed in place
     quarters  int64, 1 or more: the power, times 4
@@ -72,13 +72,13 @@ def raise_shares(shares, quarters):
 def true_probabilities(votes, rows, truth, quarters, probability):
     """Compute the probability of the true class of each row in `rows`, by each power.
 
-    votes     float64 [table rows, classes], 0 or more
-    rows      int64 [rows], rows of the table
-    truth     uint16 [table rows], their classes
-    quarters  int64 [powers], 1 or more, ascending: the powers, times 4
+    votes        float64 [table rows, classes], 0 or more
+    rows         int64 [rows], numbers of rows of the table
+    truth        uint16 [table rows], true classes
+    quarters     int64 [powers], 1 or more, ascending: the powers, times 4
     probability  float64 [rows, powers], out; 0 for a row without votes
 
-    Cost: rows * classes * powers steps of some ns; a class without votes takes one. Oracle: tests/naive/power.py.
+    Cost: rows * classes * powers steps of some ns; a class without votes takes one step. Oracle: tests/naive/power.py.
     """
     for at in range(np.uint64(rows.size)):
         row = np.uint64(rows[at])

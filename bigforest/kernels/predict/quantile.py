@@ -1,8 +1,7 @@
 """Quantiles of the training targets in the leaves that a row ends in. Oracle: tests/naive/quantile.py.
 
-Quantile regression forests (Meinshausen 2006, section 3): in a tree, a training row of
-weight w in a leaf of weight W has the share w / W of a row that ends in the leaf; the distribution is the mean over
-trees.
+Quantile regression forests (Meinshausen 2006, section 3): for a row that ends in a leaf of weight W, a tree assigns
+the share w / W to each training row of weight w in this leaf. The predicted distribution is the mean over trees.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def add_up_leaves(start, code, reach, codes):
 
 @inlined
 def share_up_to(begin, end, code, reach, limit):
-    """Return the share of the weight of a leaf, in steps, on codes up to `limit`; a binary search."""
+    """Return the share of the weight of a leaf on codes up to `limit`, in steps of 1 / UNIT; a binary search."""
     if np.uint64(code[begin]) > limit:
         return np.uint64(0)
     up_to = reach[last_up_to(code, begin, end - begin, limit)]
@@ -60,13 +59,13 @@ def find_quantiles(leaves, start, code, reach, value, levels, out):
     """Set out[r, k] to the smallest target at which the distribution function of row r reaches levels[k].
 
     leaves  uint32 [rows, trees], the leaf of each tree that the row ends in
-    start, code, reach  of the leaves, after `add_up_leaves`
+    start, code, reach  as `add_up_leaves` left them
     value   float64 [codes], the targets, ascending
     levels  float64 [quantiles], from 0 to 1
     out     float64 [rows, quantiles]
 
-    A sum of shares also reaches a level if it is short by less than a step per tree, the largest rounding error; a
-    target without a share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each quantile.
+    A sum of shares also reaches a level if it is short by at most one step per tree, more than rounding errors are. A
+    sum of 0 never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each quantile.
     """
     trees = np.uint64(leaves.shape[1])
     for row in range(np.uint64(leaves.shape[0])):

@@ -8,9 +8,9 @@ few instructions and no branch:
     goes left?          1  0  1  0  1
     rows after          7  9  1 | 2  4      rows of the left child, then rows of the right child
 
-Rows that are few for the nodes of a tree go level by level, in several trees at once (`route_levels`). All rows of a
-tile advance together, each from its current node, so many independent loads are in flight, and a node can be prefetched
-a level ahead. A row that has reached its leaf is dropped from the list without a branch: a branch on data is
+Rows that are few compared with the nodes of a tree go level by level, in several trees at once (`route_levels`). All
+rows of a tile advance together, each from its current node, so many independent loads are in flight, and a node can be
+prefetched a level ahead. A row that has reached its leaf is dropped from the list without a branch: a branch on data is
 mispredicted at every other step, which costs more than the step. The fewer rows a tile has, the more trees are walked
 at once.
 """
@@ -144,14 +144,15 @@ def split_numbers(column, limit, default, missing, rows, spare):
 
 @inlined
 def is_in_mask(i, row, column, mask, other):
-    """Return 1 if the code of a row is in `mask`, a bit for each code below 64, else 0; xor `other`, uint64."""
+    """Return 1 if the code of a row is in `mask`, a bit for each code below 64, else 0; inverted if `other` is 1."""
     code = np.uint64(np.int64(column[np.uint64(row)]))
     return ((mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))) ^ other
 
 
 @inlined
 def is_in_words(i, row, column, words, low, span, other):
-    """Return 1 if the code of a row is in `words`, a bit for each of `span` codes from `low` on; xor `other`."""
+    """Return 1 if the code of a row is in `words`, a bit for each of `span` codes from `low` on, else 0; inverted if
+    `other` is 1."""
     at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round for codes below `low`
     within = np.uint64(at < span)
     at &= _ZERO - within
@@ -160,15 +161,15 @@ def is_in_words(i, row, column, words, low, span, other):
 
 @inlined
 def is_in_list(i, row, column, sets, number, other):
-    """Return 1 if the code of a row is in set `number` of LevelSets, else 0; xor `other`, uint64."""
+    """Return 1 if the code of a row is in set `number` of LevelSets, else 0; inverted if `other` is 1."""
     return np.uint64(is_listed(sets, number, np.uint64(np.int64(column[np.uint64(row)])))) ^ other
 
 
 @inlined
 def split_levels(column, sets, number, default, rows, spare):
-    """Partition rows by a column: codes in a set of LevelSets go left; with `default` the other codes do.
+    """Partition rows by a column: codes in a set of LevelSets go left or, with `default`, all other codes.
 
-    rows, spare and the result are as for `split_numbers`.
+    For rows, spare and the result see `split_numbers`.
     """
     mask, other = sets.mask[number], np.uint64(default)
     low, span, first = sets.low[number], sets.span[number], sets.first[number]
@@ -183,7 +184,7 @@ def split_levels(column, sets, number, default, rows, spare):
 def split_by_value(tile, layout, sets, missing, node, rows, spare):
     """Partition rows at an inner node that is not oblique.
 
-    tile  [used features, rows of a tile]; rows, spare and the result are as for `split_numbers`
+    tile  [used features, rows of a tile]; for rows, spare and the result see `split_numbers`
     sets  None if no node is on a category, compiled separately
     """
     link = np.uint64(layout.links[node + node + _ONE])
@@ -201,7 +202,7 @@ def split_by_value(tile, layout, sets, missing, node, rows, spare):
 def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value):
     """Partition rows at an inner node.
 
-    tile        of RouteInputs; rows, spare and the result are as for `split_numbers`; value float64 [>= n], scratch
+    tile        of RouteInputs; for rows, spare and the result see `split_numbers`; value: float64 [>= n], scratch
     directions  None if no node is oblique, compiled separately
     """
     if directions is None:
@@ -243,8 +244,8 @@ def descend(tile, inputs, node, listed, scratch, first, tree, arrive, state):
 
     tile  of RouteInputs; its row r has the number first + r
 
-    Ranges of rows that wait are not empty and do not overlap, so there are fewer ranges than rows.
-    Cost: one visit per row and level, of about a nanosecond, or 4 for two terms, and one per node that a row reaches.
+    Ranges of rows that wait are not empty and do not overlap, so there are fewer ranges than rows. Cost: one visit per
+    row and level, of about 1 ns, or 4 ns for two terms, and one visit per node that a row reaches.
     Oracle: tests/naive/predict.py find_leaf.
     """
     layout = inputs.layout
@@ -278,11 +279,12 @@ def descend(tile, inputs, node, listed, scratch, first, tree, arrive, state):
 def route(inputs, roots, goes, arrive, state, scratch):
     """Route the rows of RouteInputs through trees, one after the other: the loop of every kernel that routes rows.
 
-    goes(state, tree, row)          returns True if a row is routed through a tree.
-    arrive(state, layout, tree, row, node)  called, tree by tree, for every row that reaches the leaf `node`.
+    goes(state, tree, row)                  returns True if a row is routed through a tree
+    arrive(state, layout, tree, row, node)  is called, tree by tree, for each row and its leaf `node`
+    roots                                   uint64 [trees]; the number of a tree is its index here
+    scratch                                 from `new_scratch`
 
-    Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their index in it, rows as in
-    `inputs`. scratch is from `new_scratch`.
+    Both functions are inlined. Rows are numbered as in `inputs`.
     """
     rows = scratch.numbers[0]
     size = np.uint64(rows_of_tile(inputs.tiles, inputs.directions))
@@ -299,7 +301,7 @@ def route(inputs, roots, goes, arrive, state, scratch):
 
 
 class TreeLanes(NamedTuple):
-    """Trees that a tile goes down at once. Item i is row i & mask of the tile in tree i >> shift of these trees.
+    """Trees through which a tile is routed at once. Item i is row i & mask of the tile in tree i >> shift of these.
 
     trees  uint64, number of trees
     mask   uint64
@@ -313,7 +315,7 @@ class TreeLanes(NamedTuple):
 
 @inlined
 def lanes_of(height):
-    """Return TreeLanes for tiles of `height` rows: TILE items at once."""
+    """Return TreeLanes for tiles of `height` rows, with TILE items."""
     shift = _ZERO
     while _ONE << shift < np.uint64(height):
         shift += _ONE
@@ -337,7 +339,7 @@ def _axis_goes_left(tile, layout, missing, shift, node, row):
 
 @inlined
 def _goes_left(tile, layout, sets, missing, shift, node, row):
-    """Return True if a row of a flat tile goes left at an inner node that is not oblique; shift is that of TreeLanes.
+    """Return True if a row of a flat tile goes left at a node that is not oblique; shift: field of TreeLanes.
 
     sets  None if no node is on a category, compiled separately
     """

@@ -2,8 +2,9 @@
 
 Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
 code on the left and the smallest on the right. The values of these few rows are compared with the threshold, as in
-prediction. Thresholds are turned into codes only by passes (grow/out_of_core/passed_leaves.py).
-Oblique nodes compare projections of values that are looked up by codes or are in memory; the terms of a node are read
+prediction. Only passes turn thresholds into codes (grow/out_of_core/passed_leaves.py).
+
+Oblique nodes compare projections of values, which are looked up by codes or are in memory. The terms of a node are read
 once for all its rows.
 """
 
@@ -27,8 +28,8 @@ _ALL = np.uint32(0xFFFFFFFF)
 class CodeView(NamedTuple):
     """The codes of a table by columns and by rows, one matrix after the other, read-only.
 
-    u8, u16, u32  by columns: the cell of a row is at index row + slot * rows[matrix]; if cells are values, of uint8,
-                  float32, float64
+    u8, u16, u32  by columns: the cell of a row is at index row + slot * rows[matrix]. Cells that are values have the
+                  types uint8, float32 and float64
     r8, r16, r32  by rows: index row * widths[matrix] + slot; u8, u16, u32 again if there is no copy by rows
     rows, widths  uint64 [3], rows and columns of each matrix
     place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
@@ -50,8 +51,9 @@ class CodeView(NamedTuple):
 class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
-    feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays. `threshold` and `right_code` are
-                  None if codes up to `left_code` go left and all others right, compiled separately
+    feature, right, left_code, right_code, threshold
+                  see forest/nodes.py TreeArrays. `threshold` and `right_code` are None if codes up to `left_code` go
+                  left and all others right, compiled separately
     default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
@@ -72,7 +74,7 @@ class GrownSplits(NamedTuple):
 
 
 class CodeScratch(NamedTuple):
-    """Scratch of a call.
+    """Scratch of `find_leaves`.
 
     codes   uint32 [rows sent], codes of the rows of a node
     spare   uint32 [rows sent]
@@ -87,30 +89,32 @@ class CodeScratch(NamedTuple):
 
 
 @inlined
-def decided(without, code, left):
-    """Return 1 if a row goes left, else 0. The result is `left`, except for a missing value, whose code is 0.
+def decided(missing_side, code, left):
+    """Return `left` for a row with a value, and the side of missing values for a row without one, whose code is 0.
 
-    without  1 if missing values go left, 0 if they go right, 2 if the feature has none; None if no feature has missing
-             values, compiled separately
+    A result of 1 is the left side, 0 the right side.
+
+    missing_side  1 if missing values go left, 0 if they go right, 2 if the feature has none; None if no feature has
+                  missing values, compiled separately
     """
-    if without is None:
+    if missing_side is None:
         return left
-    return np.uint64(without) if (without < np.uint8(2)) & (code == np.uint32(0)) else left
+    return np.uint64(missing_side) if (missing_side < np.uint8(2)) & (code == np.uint32(0)) else left
 
 
 @inlined
-def code_is_up_to(i, row, codes, below, without):
-    """Return 1 if the code of a row is at most `below`, else 0, as uint64; without: see `decided`."""
-    return decided(without, codes[i], np.uint64(codes[i] <= below))
+def code_is_up_to(i, row, codes, below, missing_side):
+    """Return 1 if the code of a row is at most `below`, else 0, as uint64; missing_side: see `decided`."""
+    return decided(missing_side, codes[i], np.uint64(codes[i] <= below))
 
 
 @inlined
-def code_goes_left(i, row, codes, bounds, low, threshold, without):
+def code_goes_left(i, row, codes, bounds, low, threshold, missing_side):
     """Return 1 if a row goes left at a node on a number, else 0, as uint64.
 
-    bounds   codes up to the first bound go left, codes from the second on go right; between them, `low` of the code is
-             compared with the threshold
-    without  see `decided`
+    bounds        codes up to the first bound go left, codes from the second on go right; between them, `low` of the
+                  code is compared with the threshold
+    missing_side  see `decided`
     """
     below, above = bounds
     code = codes[i]
@@ -118,12 +122,12 @@ def code_goes_left(i, row, codes, bounds, low, threshold, without):
     after = np.uint32(below + np.uint32(1))
     if np.uint32(code - after) < np.uint32(above - after):
         left = np.uint64(low[np.uint64(code)] <= threshold)
-    return decided(without, code, left)
+    return decided(missing_side, code, left)
 
 
 @inlined
 def level_goes_left(i, row, codes, listed, others_left):
-    """Return 1 if a row goes left at a node on a category, else 0, as uint64. Listed levels go to one side."""
+    """Return 1 if a row goes left at a node on a category, else 0, as uint64: listed levels, or all others."""
     return np.uint64(listed[np.uint64(codes[i])] != others_left)
 
 
@@ -135,27 +139,28 @@ def mark_levels(splits, node, listed, mark):
 
 
 @inlined
-def part_numbers(codes, splits, threshold, without, node, rows, spare):
-    """Partition the rows of a node on a number by their codes, with the field threshold of `splits`.
+def part_numbers(codes, splits, threshold, missing_side, node, rows, spare):
+    """Partition the rows of a node on a number by their codes. Return how many go left.
 
-    without  see `decided`
+    threshold     field of `splits`
+    missing_side  see `decided`
     """
     below = splits.left_code[node]
     if threshold is None:
-        return partition_by(code_is_up_to, (codes, below, without), rows, spare)
+        return partition_by(code_is_up_to, (codes, below, missing_side), rows, spare)
     else:  # noqa: RET505, only this form is dropped when threshold is None
         above = splits.right_code[node]
-        if without is not None:
-            # All values on one side: codes do not decide.
-            one_sided = (without < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
+        if missing_side is not None:
+            # All values were on one side when the node was split: the threshold decides, not the codes.
+            one_sided = (missing_side < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
             below, above = (np.uint32(0), _ALL) if one_sided else (below, above)
         low = splits.low[np.uint64(splits.offsets[np.uint64(splits.feature[node])]) :]
-        return partition_by(code_goes_left, (codes, (below, above), low, threshold[node], without), rows, spare)
+        return partition_by(code_goes_left, (codes, (below, above), low, threshold[node], missing_side), rows, spare)
 
 
 @inlined
 def part_codes(codes, splits, threshold, kind, node, rows, scratch):
-    """Partition the rows of a node by their codes, with the fields threshold and kind of `splits`."""
+    """Partition the rows of a node by their codes. Return how many go left. threshold, kind: fields of `splits`."""
     if kind is None:
         return part_numbers(codes, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
@@ -166,16 +171,15 @@ def part_codes(codes, splits, threshold, kind, node, rows, scratch):
             size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
             return size_l
-        without = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
-        return part_numbers(codes, splits, threshold, without, node, rows, scratch.spare)
+        missing_side = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
+        return part_numbers(codes, splits, threshold, missing_side, node, rows, scratch.spare)
 
 
 @inlined
 def on_cells(view, feature, size, action, arguments):
-    """Call action(cells, across, base, *arguments); the cell of the feature in a row is cells[row * across + base],
-    uint64.
+    """Call action(cells, across, base, *arguments). The cell of the feature in a row is cells[row * across + base].
 
-    size  uint64, number of rows: few are read by rows
+    size  uint64, number of rows; up to `reach` of CodeView are read by rows
     """
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     few = size <= view.reach
@@ -240,7 +244,7 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
 
 
 class ProjectedSplits(NamedTuple):
-    """Trees, one after the other, whose nodes are numbered consecutively; no feature is a category or lacks values.
+    """Trees whose nodes are numbered consecutively. No feature is a category or has missing values.
 
     feature, right, threshold  see forest/nodes.py TreeArrays
     start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
@@ -259,7 +263,7 @@ class ProjectedSplits(NamedTuple):
 
 
 class ProjectedScratch(NamedTuple):
-    """Scratch of a call.
+    """Scratch of `find_projected_leaves`.
 
     spare  uint32 [rows sent]
     value  float64 [rows sent]
@@ -273,7 +277,7 @@ class ProjectedScratch(NamedTuple):
 
 @inlined
 def add_cells(cells, across, base, low, first, weight, rows, value):
-    """Add weight * low[first + code], or weight * cell where low is None, to value[i] for rows[i]."""
+    """Add weight * low[first + code] to value[i] for rows[i], or weight * cell if low is None."""
     for i in range(np.uint64(rows.size)):
         cell = cells[np.uint64(rows[i]) * across + base]
         if low is None:
@@ -307,16 +311,16 @@ def compared_values(view, splits, node, rows, value):
 
 @inlined
 def part_projected(view, splits, node, rows, scratch):
-    """Partition the rows of a node, see descend_rows."""
+    """Partition the rows of a node; return how many go left."""
     compared_values(view, splits, node, rows, scratch.value)
     return partition_rows(scratch.value, splits.threshold[node], rows, scratch.spare)
 
 
 @kernel
 def find_projected_leaves(view, splits, root, rows, leaf, scratch):
-    """Find the leaf of a tree of oblique nodes in which each row of `rows` ends.
+    """Find the leaf of a tree with oblique nodes in which each row of `rows` ends.
 
-    view, splits, scratch  CodeView (route_codes.py), ProjectedSplits, ProjectedScratch
+    view, splits, scratch  CodeView, ProjectedSplits, ProjectedScratch
     root  position of the root among the nodes
     rows  uint32 [rows sent], mutated: put in the order of the leaves
     leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree

@@ -1,4 +1,4 @@
-"""Add up the votes of trees on their out-of-bag rows, from the leaves of these rows, and the losses of the rows.
+"""Add up the votes of trees on their out-of-bag rows, from the leaves of these rows; update the losses of the rows.
 
 Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: leaves are found once, in
 any order of the trees, and votes are added in the order of the trees.
@@ -17,7 +17,7 @@ from bigforest.kernels.llvm.numbers import larger, prefetch, smaller
 from bigforest.kernels.predict.accumulate import Votes, add_ballot, add_to_spread
 
 _ONE = np.uint64(1)
-# Numbers in a cache line, and how many rows ahead the votes of leaves are prefetched; ballots twice as many.
+# Numbers in a cache line. Votes are prefetched _AHEAD rows ahead, ballots twice as far.
 _LINE = np.uint64(8)
 _AHEAD = np.uint64(32)
 
@@ -25,7 +25,7 @@ _AHEAD = np.uint64(32)
 class RoutedRows(NamedTuple):
     """Rows of a range of the table, and the leaves of some trees in which they end.
 
-    rows    uint16, rows routed through the first tree, then through the next, and so on; numbers within the range
+    rows    uint16, rows routed through the first tree, then through the second, and so on; numbers within the range
     leaves  uint32, number of the leaf of each row in its tree
     end     int64 [trees], where the rows of each tree end in `rows`
     first   int64 [trees + 1], where the nodes of each tree begin in `ballot`, and the end of the last
@@ -44,7 +44,8 @@ class OobVotes(NamedTuple):
 
     cast     Votes
     voters   uint32 [rows], number of trees that voted so far
-    reached  int64 [trees], rows whose first voter is this tree; heard: int64 [trees], the weight of these rows
+    reached  int64 [trees], number of rows whose first voter is this tree
+    heard    int64 [trees], weight of these rows
     weight   int64 [rows]; None if all weights are 1, compiled separately
     """
 
@@ -56,11 +57,11 @@ class OobVotes(NamedTuple):
 
 
 class ClassVotes(NamedTuple):
-    """Votes for classification.
+    """Out-of-bag votes of classification trees.
 
     truth       uint16 [rows]
     prediction  uint16 [rows], the class with most votes (the lowest among ties), for rows with voters
-    wrong       int64 [trees], change, by this tree, of the weight of the rows whose prediction is wrong
+    wrong       int64 [trees], change of the weight of the rows with a wrong prediction when this tree has voted
     """
 
     bag: OobVotes
@@ -70,13 +71,13 @@ class ClassVotes(NamedTuple):
 
 
 class NumberVotes(NamedTuple):
-    """Votes for regression: predictions are votes / voters.
+    """Out-of-bag votes of regression trees. A prediction is votes / voters.
 
     truth   float64 [rows]
-    unit    factor of errors; losses have the square of this factor
+    unit    factor of targets and predictions; losses have the square of this factor
     floor   smallest prediction if the loss is the Poisson deviance; None for the squared error, compiled separately
     share   factor of losses, in addition to the weight, before rounding to whole numbers
-    change  int64 [trees], change, by this tree, of the sum of these losses
+    change  int64 [trees], change of the sum of these losses when this tree has voted
     """
 
     bag: OobVotes
@@ -112,7 +113,7 @@ def _weight_of(weight, row):
 
 @inlined
 def _hear(bag, tree, row):
-    """Count a row that has its first voter."""
+    """Count a row that has no voter yet."""
     bag.reached[tree] += 1
     bag.heard[tree] += _weight_of(bag.weight, row)
 
@@ -149,7 +150,7 @@ def _loss_of(truth, prediction, unit, floor, factor):
 
 @inlined
 def _loss(state, row):
-    """Return the loss of a row, times its weight, as a whole number."""
+    """Return the loss of a row, times its weight and `share`, rounded."""
     bag = state.bag
     prediction = bag.cast.votes[row, 0] / np.float64(bag.voters[row])
     factor = np.float64(_weight_of(bag.weight, row)) * state.share
@@ -214,9 +215,9 @@ def _ask_lambdas(state, row, leaf):
 def _add_up(routed, rows, least, ballots, ask, count, state):
     """Call count(state, tree, row, ballot - least) for each row, tree by tree. Return False if an index is invalid.
 
-    rows     uint64, number of rows of the range
-    ballots  uint64, number of valid ballots from `least` on
-    ask      ask(state, row, ballot - least) is called to prefetch for a later row
+    rows            uint64, number of rows of the range
+    least, ballots  uint64, the smallest valid ballot, and the number of valid ballots
+    ask             function ask(state, row, ballot - least) that prefetches the numbers of a later row
     """
     begin = np.uint64(0)
     for tree in range(np.uint64(routed.end.size)):
@@ -249,7 +250,7 @@ def _add_votes(routed, count, state):
 
 @kernel
 def add_classes(routed, classes):
-    """Add the votes of RoutedRows to ClassVotes, tree by tree; return False if an index is out of range.
+    """Add the ballots of RoutedRows to ClassVotes, tree by tree. Return False if an index is invalid.
 
     Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
     tests/naive/oob.py.
@@ -259,14 +260,16 @@ def add_classes(routed, classes):
 
 @kernel
 def add_numbers(routed, numbers):
-    """Add the votes of RoutedRows to NumberVotes, as `add_classes`. Oracle of the deviance: scikit-learn
-    (tests/training/test_poisson.py)."""
+    """Add the ballots of RoutedRows to NumberVotes; return as `add_classes`.
+
+    Oracle of the deviance: scikit-learn (tests/training/test_poisson.py).
+    """
     return _add_votes(routed, _count_number_vote, numbers)
 
 
 @kernel
 def add_spread(routed, value, spread):
-    """Add the predictions of trees for their rows to `spread`; return False as `add_classes`.
+    """Add the predictions of trees for their rows to `spread`; return as `add_classes`.
 
     routed  RoutedRows; a ballot is 1 + the index in `value`
     value   float64 [leaves]
@@ -280,10 +283,9 @@ def add_spread(routed, value, spread):
 
 @kernel
 def add_by_lambda(routed, lambdas):
-    """Add the ballots of trees for the true classes of their rows to LambdaVotes; return False as `add_classes`. All
-    leaves are mixed.
+    """Add the votes of trees for the true classes of their rows to LambdaVotes; return as `add_classes`.
 
-    Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
+    Every leaf has a ballot of its own. Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
     """
     tried = np.uint64(lambdas.votes.shape[1])
     rows, leaves = np.uint64(lambdas.votes.shape[0]), np.uint64(lambdas.mixed.shape[0])

@@ -1,12 +1,15 @@
-"""Presort one column: keys in the order of its values are spread over buckets that fit the cache, sorted there, and
-replaced in place by their ranks. Oracle: numpy.unique with return_inverse, in tests/grow/test_ranks.py.
+"""Presort one column: replace keys by their ranks, in place. Oracle: numpy.unique with return_inverse, in
+tests/grow/test_ranks.py.
+
+Few possible keys are counted (`rank_cells`, `look_up_ranks`). Others are spread over buckets that fit the cache, sorted
+there, and ranked (`spread_rows`, `rank_items`).
 
 A *key* is an unsigned integer of 32 or 64 bits in the order of the values. Its *offset* is (key - low) >> shift: low is
-the smallest key, and shift leaves out the trailing bits in which no two keys differ (as in thousands, or a float32
-stored as float64). A *cell* is a range of 2**cell_shift offsets, a *bucket* some consecutive cells.
+the smallest key, and shift drops the trailing bits in which no two keys differ (as in multiples of a thousand, or in a
+float32 stored as float64). A *cell* is a range of 2**cell_shift offsets, a *bucket* some consecutive cells.
 
-Memory of the sort in addition to the keys: an item, uint64, per row. It is offset << 32 | row. The offset counts from
-the first offset of the bucket, without its lowest bits if it has more than 32. Items are sorted by their offsets,
+In addition to the keys, the sort needs one *item* per row, uint64: offset << 32 | row. Here the offset counts from the
+first offset of the bucket; if it has more than 32 bits, its lowest bits are dropped. Items are sorted by their offsets,
 through a buffer.
 """
 
@@ -21,9 +24,11 @@ from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined, kernel
 
-# Most bits of a digit, bits of a digit of few items, and most items for an insertion sort.
+# Most bits of a digit.
 DIGIT_BITS = 11
+# Up to this many items are sorted by `sort_bucket`.
 FEW = 32
+# Bits of a digit for fewer than 4,096 items, and for more.
 _EIGHT = np.uint64(8)
 _ELEVEN = np.uint64(DIGIT_BITS)
 
@@ -42,10 +47,10 @@ def sort_scratch(buffered: int) -> SortScratch:
 
 @helper
 def sort_items(items, begin, end, bits, scratch):
-    """Sort items[begin:end] by bits 32 .. 32 + bits - 1; higher bits are equal; bits <= 32.
+    """Sort items[begin:end] by bits 32 to 31 + bits; higher bits must be equal, and bits <= 32. Not stable.
 
-    About 4 ns per item, for any order and any ties. More items than the buffer holds, or only a few, are sorted by
-    `sort_bucket`. Not stable.
+    About 4 ns per item, for any order and any ties. Up to FEW items, and more than the buffer holds, are sorted by
+    `sort_bucket`.
     """
     size = end - begin
     if size < np.uint64(2) or bits == ZERO:
@@ -76,7 +81,7 @@ def _sort_by_digits(items, begin, size, bits, scratch):
 
 @inlined
 def _pass(source, target, shift, width, counts):
-    """Copy source to target in the order of the digit of `width` bits above `shift`, stably."""
+    """Copy source to target, sorted stably by the digit of `width` bits from bit `shift` on."""
     digits = ONE << width
     mask = digits - ONE
     for d in range(digits):
@@ -116,7 +121,7 @@ class OffsetCells(NamedTuple):
 class Bins(NamedTuple):
     """The bins, at most `last.size`, into which `note_run` divides a column, and the state between runs.
 
-    rows   uint64, rows of the column
+    rows   uint64, number of rows of the column
     state  uint64 [2], number of bins begun, and the stretch of the last bin
     last   uint64 [max_bins], largest rank of each bin; empty when every value has a code of its own
     """
@@ -151,9 +156,10 @@ def note_run(begin, end, rank, bins):
 
 @kernel
 def rank_cells(counts, bins, before, distinct):
-    """Turn counts (unsigned integers [cells]) into ranks among the cells with a count; distinct[rank] becomes the cell.
+    """Replace each count by the rank of its cell among the cells with rows. Set distinct[rank] to the cell.
 
-    before  uint64 [2], rows and ranks of the column with keys below the counted ones.
+    counts  unsigned integers [cells], number of rows of each cell, changed in place
+    before  uint64 [2], number of rows and of ranks of the keys below the first cell
     """
     rank = ZERO
     begin = ZERO
@@ -169,7 +175,7 @@ def rank_cells(counts, bins, before, distinct):
 
 @kernel
 def cut_runs(keys, begin, end, bound, middle):
-    """Cut ascending runs: set middle[r] to the place of the first of keys[begin[r]:end[r]] that is at least `bound`.
+    """Cut ascending runs: set middle[r] to the index of the first key of keys[begin[r]:end[r]] that is >= `bound`.
 
     keys                uint32 or uint64
     begin, end, middle  uint64 [runs]; middle[r] becomes end[r] if all keys of the run are below the bound
@@ -195,7 +201,7 @@ def look_up_ranks(keys, low, shift, ranks):
 
 @kernel
 def group_cells(counts, cell_shift, most, cells):
-    """Cut the cells into buckets of at most `most` rows, or of a single larger cell. Return the number of buckets."""
+    """Group the cells into buckets of at most `most` rows, or of a single larger cell. Return the number of buckets."""
     bucket = ZERO
     first = ZERO
     last = ZERO
@@ -235,7 +241,7 @@ def _end_bucket(bucket, first, last, cell_shift, total, cells):
 
 @kernel
 def spread_rows(keys, low, shift, cell_shift, cells, items):
-    """Write the item of every row into its bucket's part of items (uint64 [rows]). About 4 ns per row."""
+    """Write the item of every row into the part of items, uint64 [rows], of its bucket. About 4 ns per row."""
     for i in range(np.uint64(keys.size)):
         offset = (np.uint64(keys[i]) - low) >> shift
         bucket = np.uint64(cells.of_cell[offset >> cell_shift])
@@ -254,8 +260,8 @@ def _lost(bits):
 def rank_items(keys, low, shift, buckets, cells, items, bins, scratch):
     """Sort the items of every bucket, and replace every row's key by its rank. Return the number of ranks.
 
-    items   uint64 [rows], as `spread_rows` left them, but buckets of more items than the buffer holds are sorted;
-            items[rank] is afterwards the offset of that rank.
+    items  uint64 [rows], as `spread_rows` left them, but buckets of more items than the buffer holds must be sorted.
+           Afterwards items[rank] is the offset of that rank
 
     No item is overwritten before it is read: there are at most as many ranks as rows so far.
     """
@@ -297,7 +303,7 @@ def _rank_run(keys, offset, items, begin, end, rank, bins):
 
 @helper
 def _rank_rest(keys, base, items, begin, end, rank, bins):
-    """Rank items[begin:end], sorted by their offsets above `base`."""
+    """Rank items[begin:end], which are sorted by their offsets above `base`; return the next rank."""
     while begin < end:
         rest = items[begin] >> SHIFT32
         stop = begin + ONE
@@ -310,7 +316,7 @@ def _rank_rest(keys, base, items, begin, end, rank, bins):
 
 @inlined
 def _same_key(keys, items, begin, end):
-    """Return True if the rows of items[begin:end] have one key."""
+    """Return True if all rows of items[begin:end] have the same key."""
     key = keys[items[begin] & BITS32]
     same = True
     for i in range(begin + ONE, end):
