@@ -1,8 +1,9 @@
-"""The plan of the report within the memory: how many trees are loaded together, and rows processed at a time.
+"""The plan of the report within the memory budget: trees that are loaded together, and rows of a range.
 
 Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
-votes on a range of rows (tally.py). If the nodes or ballots of a tree do not fit, they are mapped. The smallest budget
-therefore depends neither on the number of rows nor on the size of a tree.
+votes on a range of rows (tally.py). If the nodes or ballots of a tree do not fit, they are mapped, and a range may be
+one row group. The smallest budget is therefore bounded for any number of rows and any size of a tree, except that
+groups and boosting need 2 bytes per row, ranks 8 bytes per code, and oblique trees their terms.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.store.format import BLOCK_ROWS
 
-# Most trees that rows are routed through together. For each tree and each row of a block, a thread holds the
-# multiplicity in the bag and a leaf, and a copy of both for out-of-bag rows.
+# Most trees that rows are routed through together. For each of these trees and each row of a block, a thread holds the
+# multiplicity of the row in the bag and its leaf, and a copy of both for out-of-bag rows.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
-# At least this many bytes of nodes or ballots are in memory. Larger trees are mapped.
+# Nodes or ballots of a tree are mapped only if they have more bytes than this.
 FITTING_BYTES = 32 << 20
-# Bytes for each row and lambda while losses are added up.
+# Bytes for each row and each lambda or power while losses are added up.
 _LOSS_BYTES = 80
-# Most distinct scores in memory if there is no budget; more are written to files.
+# Most distinct scores in memory without a budget. If there are more, they are written to files.
 _FREE_SCORES = 1 << 20
-# Tasks per thread.
+# Pieces of a range for each thread.
 PIECES = 4
 
 
@@ -50,8 +51,8 @@ class OobPlan(NamedTuple):
 
     group_bytes  most bytes of trees or ballots that are loaded together; a larger tree is mapped
     group_trees  most trees that are loaded together
-    rows         rows of a range; the votes on its rows are in memory together
-    need         estimate of the memory
+    rows         rows of a range, whose votes are in memory together
+    need         memory estimate of the report
     """
 
     group_bytes: int
@@ -63,13 +64,14 @@ class OobPlan(NamedTuple):
 def oob_estimate(
     shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None
 ) -> MemoryEstimate:
-    """Return the estimate of the report of a forest.
+    """Return the memory estimate of the report of a forest.
 
-    nodes  nodes of each tree; None for as many as the bags allow
+    nodes  number of nodes of each tree; None for as many as the bags allow
 
-    The number of impure leaves is unknown: assume none or the most possible, whichever takes more memory. An oblique
-    node is assumed to have Family.max_terms terms, which are in memory only while rows are routed through existing
-    trees. If the budget is too small, estimate for `smallest`.
+    The number of impure leaves is unknown. Without `nodes`, the estimate is the larger one of two cases: the largest
+    trees without impure leaves, and the most impure leaves. An oblique node is assumed to have Family.max_terms terms,
+    which are in memory only while rows are routed through existing trees. For a budget below `smallest`, the estimate
+    is for `smallest`.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # An impure leaf has at least two distinct rows: with p pure and m impure leaves, p + 2 m <= distinct rows of the
@@ -96,12 +98,12 @@ def oob_estimate(
 
 
 def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
-    """Add the scratch to the estimate: leaves, ballots, scores and votes.
+    """Return the estimate of the plan, with the scratch for leaves, ballots, scores and votes.
 
-    ballots  bytes of ballots in files and of mapped ballots
+    ballots  bytes of ballots in files, and of mapped trees or ballots
 
-    Votes are on disk if there are several ranges, until the report is written. With stop_oob (training/growers.py)
-    the votes on all rows are on disk, and twice while they are replaced.
+    If there are several ranges, their votes are on disk until the report is written. With stop_oob
+    (training/growers.py) the votes on all rows are on disk, and twice while they are replaced.
     """
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
@@ -114,14 +116,17 @@ def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int)
 
 
 def _max_impure(nodes: Any, distinct: int, classes: int) -> Any:
-    """Return the most leaves that may hold several classes in trees of this many nodes; for regression all leaves."""
+    """Return the largest possible number of impure leaves (for regression, of leaves) of trees of this many nodes.
+
+    distinct  distinct rows of a bag
+    """
     return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
 
 
 def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
-    """Return the most bytes of each tree, while rows are routed or ballots are converted.
+    """Return the bytes of each tree: while rows are routed or while ballots are converted, whichever takes more.
 
-    terms  terms of a split
+    terms  number of terms of a split
     """
     entries = np.ceil(nodes // 2 * terms).astype(np.int64)
     loaded = loaded_tree_bytes(nodes, impure, entries, shape.classes)
@@ -134,8 +139,8 @@ def choose_oob(
 ) -> OobPlan:
     """Return the plan of the report of trees of these sizes. A range has a multiple of `step_rows` rows, or all rows.
 
-    sizes    int64 [trees], bytes of each tree, see groups.py Trees
-    lambdas  number of lambdas by which leaves are shrunk
+    sizes    int64 [entries], bytes of each tree or file that is loaded as a whole
+    lambdas  number of lambdas that are tried
     entries  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
     """
     step = min(step_rows(shape.classes), shape.rows)
@@ -167,7 +172,7 @@ def choose_oob(
 
 
 def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int:
-    """Return the bytes of routing rows through `together` trees at a time, which have `nodes` nodes in all."""
+    """Return the bytes of routing rows through `together` trees at a time; nodes: upper bound of all trees' nodes."""
     block_rows = min(shape.rows, BLOCK_ROWS)
     cells = min(CHUNK_BYTES, 8 * shape.features * block_rows)
     tiles = 2 * max(cells, tile_bytes(shape.features))  # a tile, and the values that fill it
@@ -177,7 +182,7 @@ def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int
 
 
 def _score_bytes(shape: Shape, *, limited: bool) -> int:
-    """Return the bytes of the scores of `max_scores`; 0 without ROC curves."""
+    """Return the bytes of the distinct scores in memory, see `max_scores`; 0 without ROC curves."""
     curves = curves_of(shape.classes)
     return SCORE_BYTES * max_scores(shape.rows, curves, limited=limited) if curves else 0
 
@@ -187,12 +192,12 @@ def votes_bytes(classes: int) -> int:
 
 
 def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:
-    """Return the rows of a range, at most `most`, a multiple of the rows of a row group of the report.
+    """Return the number of rows of a range, at most `most`, a multiple of the rows of a row group of the report.
 
     nodes  mean number of nodes of a tree
 
-    On a cluster each process gets a range. A range has at least as many out-of-bag rows as a tree has nodes, because
-    loading the ballots of n nodes takes as long as adding up n votes.
+    On a cluster each process gets a range, unless ranges then had fewer out-of-bag rows than a tree has nodes: loading
+    the ballots of n nodes takes as long as adding up n votes.
     """
     if not executor.remote:
         return most
@@ -203,7 +208,8 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
 
 def max_scores(rows: int, curves: int, *, limited: bool) -> int:
-    """Return the most distinct scores in memory at a time. More scores are sorted in files; the areas are the same.
+    """Return the most distinct scores in memory at a time. If there are more, they are sorted in files; the areas are
+    the same.
 
     curves   number of ROC curves
     limited  True if there is a memory budget

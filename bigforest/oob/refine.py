@@ -1,17 +1,18 @@
 """Grow the boosted stage of a forest on its out-of-bag predictions, and choose the number of its rounds.
 
-1. Sample the rows that the stage uses, all rows of a small table. Scores begin with the link of their out-of-bag
-   predictions.
+1. Sample the rows that the stage uses, all rows of a small table (`_sampled_rows` in report.py). Scores begin with the
+   link of their out-of-bag predictions.
 2. Grow the trees of all sequences, one task for each (grow/boosted.py).
-3. After each of some numbers of rounds, evaluate each row by the sequences that do not use it.
+3. For some numbers of rounds (_EVALUATED), evaluate each row by the sequences that do not use it.
 4. Choose the number of rounds, and the factor 1 or 1/2 of the values, with the lowest loss. Keep the stage if the loss
-   decreases clearly (`_choose`).
+   clearly decreases (`_choose`).
 
 Two sequences evaluate a row, and all sequences predict new rows. The noise of m sequences adds c / m to the loss,
 L(m) = L + c / m. The loss of all sequences is therefore extrapolated from L(2), the loss of the mean of two sequences,
 and L(1), the mean loss of single ones. A stage that does not lower L(2), the loss of the report, is not kept.
 
-Losses are added up in buckets of rows, piece by piece, so the choice does not depend on the distribution of work.
+Losses are added up in buckets of rows, for the standard error of their difference (`_best`), and in pieces of a fixed
+size in their order, so the choice does not depend on the distribution of work.
 """
 
 from __future__ import annotations
@@ -55,48 +56,50 @@ from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape, TableTr
 from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.store.store import Store
 
-# Most classes of a stage, and most rows, scores and cells of its rows.
+# Most classes of a stage, and most rows, scores and cells that it uses.
 MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Numbers of rounds that are evaluated, up to the most that are grown.
 _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
-# Factors of the values of the stage that are tried. 1/2 is better if little can be corrected.
+# Tried factors of the values of the stage. 1/2 is better if little can be corrected.
 _SCALES = (1.0, 0.5)
-# Fewest rows of a table. With fewer rows, the stage takes as long as all the rest of training. On 28 sets of 150 to 600
-# rows of the half "choose", it lowers log loss by 1.5 % on average (on 7 sets of 600 to 1,000 rows by 7 %).
+# Fewest rows of a table with a stage by default. With fewer rows, the stage takes as long as all the rest of training.
+# On 28 sets of 150 to 600 rows of the half "choose", it lowers log loss by 1.5 % on average (on 7 sets of 600 to 1,000
+# rows by 7 %).
 _LEAST_TABLE = 600
-# Buckets of rows whose losses are compared, and their logarithm to base 2.
+# Number of buckets of rows whose losses are compared, and its logarithm to base 2.
 _BUCKET_BITS = 10
 _BUCKETS = 1 << _BUCKET_BITS
 # Standard errors by which the loss must decrease. With 1, stages that help are left out (benchmarks/refine.md).
 _ERRORS = 0.5
-# Nanoseconds for a row, feature and round of all sequences, measured as in training/plan.py.
+# Nanoseconds for a row and feature in a round of all sequences, measured as in training/plan.py.
 _CELL_NS = 14.0
-# Values that growing the forest reads in the time of a row, feature and round of the stage, proportional to the cube
-# root of the number of outputs. Measured on sets of benchmarks/refine.md of 2 to 100 classes and 9 to 166 features.
+# Visits of growing the forest that take as long as a row and feature in a round of the stage with one output. With more
+# outputs they are multiplied by the cube root of the number of outputs. Measured on sets of benchmarks/refine.md with 2
+# to 100 classes and 9 to 166 features.
 _CELL_VISITS = 2.2
-# Counts and sums of a node that fit in the cache of a core, and the factor of the time with more, measured on MNIST.
+# Number of counts and sums of a node that fit in the cache of a core, and the factor of the time if there are more,
+# measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
 # Predicting a row by the stage takes at most _PREDICTION_SHARE of the time by the forest. Times in units of 0.2 ns:
-#     a tree of the forest   the square of its levels, because deep trees leave the caches, and _FOREST_OUTPUT per
-# output
-#     a tree of the stage    _TREE_UNITS, and _STAGE_OUTPUT times the root of the outputs, which stay in the caches
+#     a tree of the forest   the square of its levels (deep trees leave the caches) plus _FOREST_OUTPUT per output
+#     a tree of the stage    _TREE_UNITS plus _STAGE_OUTPUT times the root of the outputs (they stay in the caches)
 #     the link               _LINK_UNITS per output
 # Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
 _PREDICTION_SHARE = 0.25
 _TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 8.5, 1.25, 6.5, 15.0
-# Rows that are evaluated at a time: with at most this many scores (for all numbers of rounds) and this many values, but
-# at least this many rows.
+# Limits of the rows that are evaluated at a time: most scores (for all numbers of rounds), most values of features, and
+# fewest rows, which take precedence.
 _PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
-# Stream of the key of a row for its bucket, see grow/boosted.py.
+# Random stream of the bucket of a row, see `row_random` in grow/boosted.py.
 _BUCKET_STREAM = 3
 
 
 class SampledRows(NamedTuple):
-    """Rows of the table, with their out-of-bag predictions.
+    """Rows of the table that the stage uses, with their out-of-bag predictions.
 
-    rows         int64 [rows], ascending; only rows that are out of bag for a tree
-    predictions  float64 [rows, classes], probabilities, or [rows, 1] of numbers
+    rows         int64 [rows], ascending; only rows that are out of bag for at least one tree
+    predictions  float64 [rows, classes], probabilities; for regression [rows, 1], numbers
     """
 
     rows: NDArray[np.int64]
@@ -120,7 +123,7 @@ def refines(config: TrainConfig, rows: int, classes: int) -> bool:
 
 
 def refining_kernels(traits: TableTraits) -> KernelKind:
-    """Return the kernels of the stage, which depend on the kind of table (kernels/refine/grow.py)."""
+    """Return the kernels of the stage for tables with these traits (kernels/refine/grow.py)."""
     words = ["refine", *["mixed"] * bool(traits.non_plain_features), *["classes"] * traits.many]
     return KernelKind("-".join(words), "to correct forests", 4, 2.5)
 
@@ -136,7 +139,7 @@ def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
 
 
 def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
-    """Return the estimated time of the stage on one thread, with the rounds that most forests need."""
+    """Return the estimated time of growing the stage on one thread, an upper bound: with `_most_rounds` rounds."""
     share = sample_share(shape.rows, shape.features, _outputs(shape))
     rounds = _most_rounds(shape, config)
     return share * shape.rows * rounds * shape.features * max(1, shape.classes - 1) ** 0.5 * _CELL_NS
@@ -147,7 +150,7 @@ def _outputs(shape: Shape) -> int:
 
 
 def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Return the bytes of the sampled rows and all trees, and the bytes of a task."""
+    """Return the bytes that exist once (BASE_BYTES, the sampled rows and all trees), and the bytes of a task."""
     outputs = _outputs(shape)
     share = sample_share(shape.rows, shape.features, outputs)
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
@@ -162,15 +165,17 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 
 def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
+    """Return the number of tasks that run at a time."""
     fixed, task = _needs(shape, config)
     fitting = resources.workers if resources.memory is None else (resources.memory - fixed) // task
     return max(1, min(resources.workers, SEQUENCES, fitting))
 
 
 def _most_rounds(shape: Shape, config: TrainConfig) -> int:
-    """Return the number of rounds to grow, with which the stage takes at most about the time of the forest.
+    """Return the most rounds with which growing the stage takes no longer than growing the forest, about; or the
+    requested number.
 
-    The number depends only on the shape and the options.
+    It depends only on the shape and the options.
     """
     if isinstance(config.refine, int):
         return config.refine
@@ -188,7 +193,7 @@ def _evaluated_up_to(most: float) -> int:
 
 
 def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
-    """Return the most rounds with which predicting takes hardly longer than by the forest.
+    """Return the most rounds with which predicting by the stage takes _PREDICTION_SHARE of the forest's time or less.
 
     leaves  mean number of leaves of a tree of the forest
     """
@@ -198,9 +203,11 @@ def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
 
 
 def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[TreeArrays | None, Rounds]:
-    """Grow the stage of a forest, and write its file if the stage is kept. Return its trees, and the choice of rounds.
+    """Grow the stage of a forest, and write its file if the stage is kept.
 
     leaves  mean number of leaves of a tree of the forest
+
+    Returns the trees of the stage, None if it is not kept, and the choice of rounds.
     """
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)
@@ -237,7 +244,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
 
 
 def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
-    """Return ranges of sampled rows that are evaluated at a time."""
+    """Divide the sampled rows into ranges that are evaluated at a time: (first, after the last) of each."""
     size, outputs = sample.start.shape
     step = min(_PIECE_SCORES // (outputs * len(_EVALUATED)), _PIECE_CELLS // len(store.spec.features))
     step = max(_LEAST_PIECE, step)
@@ -257,14 +264,15 @@ def bucket_losses(
     begin: int,
     end: int,
 ) -> NDArray[np.float64]:
-    """Task: sum losses of sampled rows in buckets. Return float64 [_SCALES, 2, _BUCKETS, tried].
+    """Task: sum the losses of sampled rows in buckets. Return float64 [scales, 2, buckets, tried].
 
     used        all sampled rows
     trees       trees of the stage, converted by `with_code_thresholds`
     tried       numbers of rounds, from 0 on
     begin, end  range of the sampled rows to evaluate
 
-    The second axis is the kind of loss: extrapolated to all sequences, and of the sequences that the report uses.
+    The second axis is the kind of loss: extrapolated to the mean of all sequences; and of the mean of the sequences
+    that leave a row out, as in the report.
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
@@ -306,8 +314,8 @@ def bucket_losses(
 def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
     """Return the trees of a boosted stage with codes in place of thresholds, for `row_tiles`.
 
-    A threshold becomes the largest code whose value is at most the threshold. Looking up the value of each cell instead
-    would read the dictionaries, which may be larger than the memory, in random order.
+    A threshold becomes the largest code whose value is at most the threshold. The alternative, looking up the value of
+    each cell, would read dictionaries, which may be larger than the memory, in random order.
     """
     threshold = trees.threshold.copy()
     for feature in trees.used.tolist():
@@ -322,7 +330,8 @@ def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
 def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> StageRows:
     """Return some rows in one tile, for the trees of `with_code_thresholds`.
 
-    A cell is a code, or NaN for a missing number. Features whose codes do not order their values have values.
+    A cell is a code, or NaN for a missing number; for features with filled cells (FeatureSpec.fill) it is a value,
+    because their codes are not in the order of the values.
     """
     tiles, gaps = np.empty((1, max(features.size, 1), rows.size)), False
     for place, feature in enumerate(features.tolist()):
@@ -334,7 +343,7 @@ def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]
 
 
 def _is_by_code(spec: FeatureSpec) -> bool:
-    """Return True if the values of a feature are numbers in the order of their codes."""
+    """Return True for a feature of numbers whose codes are in the order of the values."""
     return not spec.splits_on_levels and spec.fill is None
 
 
@@ -346,7 +355,8 @@ def _choose(
     unit   factor of the errors of regression, see NumberVotes of kernels/predict/tally.py
     fixed  True if the number of rounds is given: the last one is chosen, with scale 1
 
-    Return the rounds, with the losses of the report by number of rounds, and the scale.
+    Return the rounds, with the loss of the report for each number of rounds, and the scale. The cross-fitted loss is
+    that of each half of the buckets with the choice that the other half makes.
     """
 
     def mean(loss: float) -> float:
@@ -373,9 +383,9 @@ def _best(losses: NDArray[np.float64]) -> int:
 
     losses  float64 [2, buckets, tried], of one scale, see `bucket_losses`
 
-    The best number has the smallest extrapolated loss. Its gain over no stage must exceed _ERRORS standard errors, and
-    the loss of the report must decrease, too. The standard error is computed from the gains of the buckets. A group of
-    rows is in one bucket, so its rows do not count as independent.
+    The best number has the smallest extrapolated loss. The decrease of this loss must exceed _ERRORS standard errors,
+    and the loss of the report must decrease, too. The standard error is computed from the decreases of the buckets. All
+    rows of a group are in one bucket, so they do not count as independent.
     """
     best = int(losses[0].sum(axis=0).argmin())
     gains = losses[:, :, 0] - losses[:, :, best]

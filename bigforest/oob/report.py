@@ -1,13 +1,13 @@
 """The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
 A tree votes on the rows that are not in its bag. Rows are identified by their numbers, not by their values. The error
-is the share of wrong votes among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties go to the
-lowest class. Rows count by their weights, as in growing. `write_oob`:
+is the share of wrongly predicted rows among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties
+go to the lowest class. Rows count by their weights, as in growing. `write_oob`:
 
-1. Find the leaves of out-of-bag rows that growing has not written (leaves.py).
-2. Choose lambda, unless it is given, from the votes for the true class with each lambda (tally.py, choice.py).
+1. Find the leaves of out-of-bag rows for trees whose leaves growing has not written (leaves.py).
+2. Choose lambda, unless it is given, by the losses of the votes with each lambda (tally.py, choice.py).
 3. For each range of rows that fits in memory (plan.py), add up the votes of all trees, in their order (tally.py).
-4. Choose the power of the shares of classes, unless it is given, from the losses of these votes.
+4. Choose the power of the shares of classes, unless it is given, by the losses of these votes.
 5. Grow the boosted stage on these predictions, unless it is off (refine.py).
 6. Write the rows, one file of 262,144 rows per task (`write_report_rows`). The tasks return sums, which are joined.
 7. Write the small files from the sums: curve, metrics and, for classes, the confusion matrix.
@@ -61,9 +61,9 @@ from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
-# Pairs of up to this many classes are counted in a table; pairs of more classes are sorted.
+# Pairs of true and predicted class are counted in a table for up to this many classes, and by sorting for more.
 _FEW = 256
-# Without a budget, freed memory is kept for the next file of leaves, except for arrays of more bytes than this.
+# Without a budget, freed memory is kept for the next file of leaves, except for arrays of at least this many bytes.
 _LARGE = 16 << 20
 
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ class ReportInputs(NamedTuple):
     """Data shared by the tasks that write rows.
 
     directory  directory of the forest
-    scratch    folder for scores that do not fit in memory
+    scratch    folder for the files of scores that do not fit in memory
     scores     most distinct scores in memory at a time
     power      power to which shares of classes are raised
     boosted    trees of the boosted stage, converted by `with_code_thresholds`; None without a stage
@@ -87,14 +87,14 @@ class ReportInputs(NamedTuple):
 
 
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
-    """Write oob/rows.parquet, curve, confusion and metrics of a forest that has been grown.
+    """Write the report of a grown forest: oob/rows*.parquet, curve, metrics and, for classes, confusion.
 
-    lambdas  lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try)
+    lambdas  lambdas from which that of the leaves is chosen; None for those of the configuration (lambdas_to_try)
 
-    Returns the shrinkage, the power and the boosted rounds that the report uses. To choose lambda, the leaves of rows
-    are read twice. Removes the files of leaves. The files do not depend on the resources. Memory: `oob_estimate` for
-    the nodes of the forest. Raises ConfigError without bootstrap, or if the memory of `resources` is too little, and
-    FormatError if the trees cannot be read.
+    Returns the shrinkage, the power and the boosted rounds that the report uses. If lambda is chosen, the files of
+    leaves are read twice. They are removed at the end. The report does not depend on the resources. Memory:
+    `oob_estimate` for the nodes of the forest. Raises ConfigError without bootstrap, or if the memory of `resources` is
+    too little, and FormatError if the trees cannot be read.
     """
     store, config, directory, resources, listener = job
     if not config.bootstrap:
@@ -136,10 +136,10 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             directory, folder, max_scores(store.rows, curves, limited=resources.memory is not None), power.amount, None
         )
         boosted, rounds = None, Rounds()
-        # A forest that is shrunk again loses its boosted stage.
+        # If `lambdas` are given, the forest is shrunk again, and loses its boosted stage.
         refining = lambdas is None and refines(config, store.rows, store.spec.target.answer_width)
         if refining:
-            stages.close()  # the time of the boosted stage is not part of this stage
+            stages.close()  # the time of growing the boosted stage is not part of the stage "oob"
             boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
             progress = stages.enter_context(stage("oob", 1, "reports", listener))
         inputs = plain._replace(boosted=None if boosted is None else with_code_thresholds(store, boosted))
@@ -148,7 +148,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         if refining:
             progress.advance(1)
         if config.keep_votes:
-            remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
+            remove(directory / VOTES_FOLDER)  # votes of an earlier report may be divided into other parts
             parts = [(trees,) for trees in part_groups(store.rows, config.trees)]
             shared = (directory, store, config, leaves.files)
             resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
@@ -157,11 +157,11 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
 
 
 class _Ranges(NamedTuple):
-    """The ranges of rows whose votes are added up, one after the other.
+    """The ranges of rows whose votes are added up, one range after the other, or on a cluster concurrently.
 
     rows     first row of each range, and the row after its last one
     trees    number of trees of the forest
-    advance  function that is called with the number of trees that were added up
+    advance  function that is called with the number of trees whose votes were added up on a range
     """
 
     executor: Executor
@@ -188,7 +188,7 @@ def _choose_lambda(ranges: _Ranges, work: TallyInputs) -> Shrinkage:
 
 
 def _add_up_votes(ranges: _Ranges, work: TallyInputs) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
-    """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the power of shares."""
+    """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the chosen power."""
     tallies: list[RangeTally] = []
     changes, losses = np.zeros((3, ranges.trees), np.int64), no_losses(len(work.powers))
     for tallied in ranges.map(tally_range, work):
@@ -213,9 +213,9 @@ def _sampled_rows(
 
 
 def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: float) -> NDArray[np.float64]:
-    """Return the out-of-bag predictions of rows, without a boosted stage.
+    """Return the out-of-bag predictions of rows by the trees alone, without a boosted stage.
 
-    Returns float64 [rows, classes]; for regression [rows, 1]. Rows without trees have zeros.
+    Returns float64 [rows, classes], probabilities; for regression [rows, 1], numbers. Rows without votes have zeros.
     """
     voters = np.maximum(accumulator.voters, 1)
     votes = accumulator.votes
@@ -235,7 +235,7 @@ def write_report(
 ) -> None:
     """Write the files of the report. Replace files of a run that was killed.
 
-    tallies  votes on all rows, in order. A tally that is stored in a file has rows of a single file of the report
+    tallies  votes on all rows, in order. A tally that is stored in a file has only rows of one file of the report
     changes  int64 [3, trees], see TalliedRange
     """
     files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
@@ -256,7 +256,7 @@ def write_report(
 
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
-    """Return the tallies of the rows of the file that begins with row `first`."""
+    """Return the tallies of the rows of one file of the report, which begins with row `first`."""
     range_tallies = []
     for start, stop, tally in tallies:
         begin, end = max(start, first), min(stop, first + ROWS_OF_FILE)
@@ -269,7 +269,7 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
 def write_report_rows(
     store: Store, config: TrainConfig, inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]
 ) -> NumberReport | ClassReport:
-    """Task: write a file of rows. Return the sums over these rows."""
+    """Task: write file `number` of the rows of the report. Return the sums over these rows."""
     spec = store.spec
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
@@ -295,7 +295,7 @@ def join_reports(first: Any, second: Any) -> Any:
 
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
-    """Yield the first row and the votes of each row group of a file. A tally has whole row groups."""
+    """Yield the first row and the votes of each row group of the report. Tallies begin with a row group."""
     step = step_rows(store.spec.target.answer_width)
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
@@ -322,7 +322,7 @@ def error_curve(
 
 
 class RowPredictions:
-    """Out-of-bag predictions of rows by the trees and the boosted stage."""
+    """Out-of-bag predictions of rows by the trees and, if there is one, the boosted stage."""
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
@@ -331,7 +331,7 @@ class RowPredictions:
         self._stage = None if boosted is None else BoostedStage(store.spec, config, boosted, boosted.used)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
-        """Return the predictions for a tally that begins with row `first`, in the form of `oob_predictions`."""
+        """Return the predictions of the rows of a tally that begins with row `first`, as `oob_predictions` does."""
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):
             rows = np.arange(first, first + len(predictions))
@@ -349,7 +349,8 @@ class NumberReport:
         self._sums = NumberSums(store.spec.target.offset, total, poisson=config.criterion == "poisson")
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Add the rows of a tally that begins with row `first`. Return their truth, prediction, and further columns."""
+        """Add the rows of a tally that begins with row `first`. Return columns of the report: truth, prediction, and
+        the columns after `trees`."""
         truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = self._predictions.of(store, accumulator, first)[:, 0]
@@ -372,7 +373,7 @@ class NumberReport:
 
 
 class ClassReport:
-    """Sums over the rows of a report for classes, with the methods of NumberReport.
+    """Sums over the rows of a classification report, from which the small files are made; methods as in NumberReport.
 
     Areas under ROC curves need the scores of all rows. If they do not fit in memory, they are written to files
     (score_files.py).
@@ -468,7 +469,10 @@ def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _metrics_table(metrics: list[ClassMetrics], labels: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Return oob/metrics.parquet: a row per class and one for all classes. Without metrics, only `rows` is filled."""
+    """Return oob/metrics.parquet: a row per class and one for all classes.
+
+    Without metrics (no row is out of bag), `rows` and `predicted` are 0, and the other columns are null.
+    """
     codes = [*range(len(labels)), None]
     columns: dict[str, Any] = {"class": labels.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):

@@ -1,7 +1,7 @@
-"""Area under the ROC curve of more different scores than fit in memory, by files sorted by value.
+"""Area under the ROC curve of more distinct scores than fit in memory, from sorted files.
 
-1. The tasks that write rows write a file of scores for each row group, sorted and cut into cells by value.
-2. Each task of the area reads some cells of all files, so every score is read once. The areas are joined.
+1. The tasks that write rows write a file of scores for each row group and curve, sorted and cut into cells by value.
+2. Each task of the area reads some consecutive cells of all files. The areas are joined.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from bigforest.execution.executor import Executor
 from bigforest.metrics.classes import Area, Scores
 from bigforest.storage.array_file import ArrayFile, writing_arrays
 
-# Cells of equal width, but for the last one, which has no upper end.
+# Number of cells. They have the same width, except that the last cell has no upper end.
 CELLS = 64
 _EDGES = np.arange(1, CELLS) / CELLS
-# A block for each cell: different scores, the class they were given to, and the sum of weights.
+# Each cell is a block. An entry is a distinct score of rows of a class: True for the second class (the class of the
+# curve) or False for the first (all others), and the sum of the weights of these rows.
 _SCORES = {"score": "<f8", "second": "|b1", "weight": "<i8"}
-# Bytes of a row in these files at most.
+# Most bytes that a row takes in these files, for each curve: an entry.
 ROW_BYTES = 17
 
 
 def write_scores(
     path: Path, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Write the scores of some rows. Return the number of scores of each cell. second: mask of the second class."""
+    """Write the scores of some rows. Return the number of entries of each cell, int64 [CELLS].
+
+    second  bool [rows], mask of the rows of the class of the curve
+    """
     piece = Scores(scores.size)
     piece.add(scores, second, weight)
     counts = np.array(piece.counts)
@@ -43,10 +47,10 @@ def write_scores(
 
 
 def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, executor: Executor) -> float | None:
-    """Return the area under the curve of the scores in files; None if a class has no row.
+    """Return the area under the curve of the scores in files; None if the class, or the rest, has no row.
 
-    cells  number of scores of each cell in all files
-    most   most different scores held at a time
+    cells  number of entries of each cell in all files
+    most   most distinct scores in memory at a time
     """
     total = int(cells.sum())
     tasks = max(1, min(executor.size, -(-total // most)))
@@ -59,7 +63,8 @@ def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, ex
 
 
 def read_area(paths: Sequence[Path], most: int, first: int, stop: int) -> Area:
-    """Task: return the area of the scores in some cells. A cell with too many scores is read several times.
+    """Task: return the area of the scores in some cells. A cell with more than `most` distinct scores is read several
+    times.
 
     Raises FormatError for a damaged file.
     """

@@ -1,14 +1,14 @@
 """Add up the votes of trees on out-of-bag rows, from the files of their leaves (forest/leaf_votes.py).
 
-A task has a range of rows and adds the votes of all trees, in the order of the trees:
+A task adds the votes of all trees on the rows of a range, in the order of the trees:
 
-    for files of leaves whose ballots fit together:
+    for groups of files of leaves whose ballots fit together:
         load the ballots of the leaves, shrunk by lambda           (`_load_ballots`, on threads)
         for pieces of the range:                                   (on threads)
             for files, in order: add the votes of their leaves     (kernels/predict/tally.py)
 
-Ballots of a file that do not fit in memory are mapped. The sums, and the error after each tree, depend neither on how
-trees were grown nor on the ranges.
+If the ballots of a file do not fit in memory, they are mapped. The sums, and the error after each tree, depend neither
+on the division of trees into files nor on the ranges.
 
 The leaves of rows do not depend on lambda, and the ballots for each lambda follow from the statistics of the leaves. To
 choose lambda, `lambda_losses` adds up only the votes for the true class (or the number) with each lambda. Then
@@ -62,25 +62,25 @@ from bigforest.storage.array_file import mapped_array
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
-# Leaves whose votes are converted at a time.
+# Leaves that are converted at a time (`_converted`).
 _STRETCH = 1 << 16
 
-# Function that is called with the number of trees that were finished; None in another process.
+# Function that is called with the number of trees whose votes were added; None in another process.
 Advance = Callable[[int], None] | None
 
 
 class TallyInputs(NamedTuple):
     """Data shared by the tasks of a report.
 
-    groups   files of leaves whose ballots are loaded together, in the order of their trees
+    groups   groups of files of leaves whose ballots are loaded together, in the order of their trees
     amounts  lambdas by which leaves are shrunk, in rows; empty for leaves as grown
     workers  threads of a process
     folder   scratch folder
     stays    True to keep tallies in memory, False to write them to files in `folder`
     fitting  most bytes of ballots in memory
     loss     loss of predicted numbers
-    votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight
-    powers   powers of shares of classes to evaluate; one if the power is not chosen
+    votes    weights of the votes of the trees, float64 [trees]; None if all trees have the same weight
+    powers   powers of class shares to evaluate; a single one if the power is not chosen
     """
 
     store: Store
@@ -115,9 +115,9 @@ class TalliedRange(NamedTuple):
 
 
 class _LeafBallots(NamedTuple):
-    """A file of leaves, and the ballots of the leaves, see kernels/predict/tally.py.
+    """A file of leaves, and the ballots of its trees: first, ballot and mixed as in kernels/predict/tally.py.
 
-    grown     ballots of the nodes as grown
+    grown     ballots of the nodes as grown, without shrinkage
     unshrunk  float64 [leaves], values of the leaves as grown minus the offset of the target; None for classes
     """
 
@@ -130,9 +130,9 @@ class _LeafBallots(NamedTuple):
 
 
 class _LambdaPiece(NamedTuple):
-    """Votes for the true class, or the number, of some rows with each lambda.
+    """Votes on some rows with each lambda: for the true class, or the predicted numbers.
 
-    truth  uint16 [rows]; 0 for regression
+    truth  uint16 [rows], true classes; 0 for regression
     """
 
     votes: OobAccumulator
@@ -147,10 +147,10 @@ class _LambdaPiece(NamedTuple):
         return cls(votes, truth)
 
     def add(self, ballots: _LeafBallots, chunk: LeafChunk, rows: slice, trees: int) -> bool:
-        """Add the votes of the first `trees` trees of a file on the rows of a chunk. Return False for a mismatch of
-        leaves and ballots.
+        """Add the votes of the first `trees` trees of a file on the rows of a chunk. Return False if leaves and ballots
+        do not match.
 
-        rows  place of the rows of the chunk in this piece
+        rows  positions of the rows of the chunk in this piece
         """
         votes = LambdaVotes(ballots.mixed, self.truth[rows], *self.votes.rows(rows.start, rows.stop)[:2])
         return add_by_lambda(_leaves(ballots, chunk, trees), votes)
@@ -162,7 +162,7 @@ class _TallyPiece(NamedTuple):
     first    number of the first row
     truth    classes, uint16 [rows], or numbers, float64 [rows]
     loss     see TallyInputs
-    changes  see TalliedRange
+    changes  int64 [3, trees], changes by these rows, see TalliedRange
     """
 
     store: Store
@@ -197,6 +197,7 @@ def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> 
 
 
 def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
+    """Task: return the votes on rows `begin` to before `end`."""
     accumulator = no_votes(end - begin, work.store.spec)
     changes = _tally(work, begin, end, accumulator, advance)
     losses = None
@@ -216,9 +217,10 @@ def tally_further(
 ) -> tuple[list[Path], NDArray[np.int64]]:
     """Task: add the votes of further trees on some rows.
 
-    before  files of the tally of earlier trees, which are not removed; empty without earlier trees
+    before  files of the votes of earlier trees, which are not removed; empty without earlier trees
 
-    Return the files of the new tally, one for every `step_rows` rows, and the changes, see TalliedRange.
+    Return files of the votes of earlier and further trees, one for every `step_rows` rows, and the changes, see
+    TalliedRange.
     """
     spec = work.store.spec
     step = step_rows(spec.target.answer_width)
@@ -256,12 +258,12 @@ def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
 def _add_up(
     work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
-    """Add the votes of the trees, in their order, on the rows of the pieces; advance: see Advance."""
+    """Add the votes of the trees, in their order, to the pieces, whose rows are divided by `cuts` (`_cut`)."""
     for group in work.groups:
         ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
         tasks = [(work, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
-        del ballots, tasks  # before the next ones are loaded
+        del ballots, tasks  # free them before the next ballots are loaded
         if advance is not None:
             advance(sum(len(file.trees) for file in group))
 
@@ -286,8 +288,8 @@ def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
 
 
 def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
-    """Load the ballots of the leaves of a file, shrunk by the lambdas, with votes instead of counts and values. Map
-    them if they do not fit in memory."""
+    """Load the ballots of a file, shrunk by the lambdas, and convert class counts to votes. Map ballots that do not fit
+    in memory."""
     spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
     nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
     fits = loaded_bytes(nodes, impure, spec.target.answer_width, amounts.size)[0] <= work.fitting
@@ -314,7 +316,7 @@ def _converted(
     function: Callable[[NDArray[Any]], NDArray[np.float64]],
     made: Callable[..., NDArray[Any]],
 ) -> NDArray[np.float64]:
-    """Apply a function to the rows of an array, to some at a time if the result is mapped."""
+    """Apply a function to the rows of an array; to _STRETCH rows at a time if the result is mapped."""
     if made is np.empty:
         return function(values)
     result = made((len(values), *function(values[:1]).shape[1:]), np.float64)

@@ -1,17 +1,17 @@
-"""Count the nodes of grown trees again with exact weights, where rows have wide weights (encode/rows.py).
+"""Compute the counts and values of grown trees again with exact weights, if rows have wide weights (encode/rows.py).
 
-A weight that is no small whole number has 64 bits in the store, and 16 bits in an item, where it is rounded at random,
-right on average over trees. Kernels search for splits with these narrow weights. Counts, values and votes of leaves
-must be exact, so once a part is grown:
+A wide weight has 64 bits in the store. In an item it has 16 bits, rounded up or down at random, so that its mean over
+trees is right. Kernels search for splits with these rounded weights. Counts, values and votes of leaves must be exact,
+so once the parts are grown, for each part:
 
-1. Route the rows of each bag through its tree (leaves.py), and add up the exact weights of each leaf, in integers; for
-   regression the sums of weight * target, which need more than 64 bits, in limbs (kernels/common/limbs.py).
-2. Add up the statistics of the leaves in their ancestors, and describe all nodes (`_describe`).
-3. Rewrite the part with these numbers, in batches (`_pieces`), and write the ballots of the leaves.
+1. Route the rows of each bag through its tree (leaves.py), and add up the exact weights of each leaf, in integers. For
+   regression, also add up weight * target in limbs, because it needs more than 64 bits (kernels/common/limbs.py).
+2. Add the statistics of the leaves to their ancestors, and compute weight, value and gain of all nodes (`_describe`).
+3. Rewrite the part with these numbers, in pieces (`_pieces`), and write the ballots of the leaves.
 
-Why a step of its own: weights of 64 bits in items would double what every kernel of the split search reads, for tables
-that few users have; rounding in the store instead would make votes and errors inexact. Families and kernels need no
-code for wide weights this way.
+Why a separate step: weights of 64 bits in items would double the bytes that every kernel of the split search reads, for
+tables that few users have; rounding in the store would make votes and errors inexact. With a separate step, families
+and kernels of the search need no code for wide weights.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from bigforest.storage.paths import local_workdir
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
-# Bytes of a node while its part is written (_Described), and of each of its classes.
+# Bytes of a node while its part is written (_Described), and of each of its class counts or limbs.
 _NODE = 64
 _CLASS = 8
-# Bytes of the batches in which a part is read and written. Some batches wait until a row group is full.
+# Bytes of the pieces in which a part is read and written. Some pieces wait until a row group is full.
 _PIECES = 48 << 20
 # Nodes whose ballots are written at a time.
 _STRETCH = 1 << 16
@@ -81,9 +81,13 @@ def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> M
 
 
 def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-    """Write parts of a forest, which are in the folder `narrow` with the weights of the search.
+    """Write parts of a forest with exact weights.
 
-    They do not depend on the resources. Raises DataError if a bag weighs too much.
+    narrow   folder of the same parts as grown, with rounded weights
+    parts    the trees of each part
+    advance  function that is called with the number of trees of a finished part
+
+    The parts do not depend on the resources. Raises DataError if a bag weighs too much.
     """
     store, config, resources = job.store, job.config, job.resources
     need, whole = weigh_estimate(store.shape, config, resources), sum(_bytes(store.shape, config))
@@ -97,7 +101,7 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
 
 
 def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, mapped: bool, part: range) -> None:
-    """Task: write a part; mapped: the arrays with an entry for each node are mapped files in `scratch`."""
+    """Task: write a part; mapped: True if arrays with an entry for each node are mapped files in `scratch`."""
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
         made: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
@@ -116,7 +120,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
         for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
             trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
-            if trees != file.trees:  # other tasks move the files of other parts
+            if trees != file.trees:  # another task moves it
                 continue
             stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
             with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
@@ -138,8 +142,7 @@ def _ballots(nodes: slice, described: _Described, sums: NDArray[np.int64], store
 def _weigh_tree(
     sampler: Sampler, packed: PackedTrees, root: NDArray[np.uint64], tree: int, sums: NDArray[np.int64]
 ) -> None:
-    """Add the statistics of the leaves of a tree with this root to `sums`, see kernels/predict/accumulate.py
-    Weighed."""
+    """Add the bag of a tree with this root to `sums` of its leaves, see Weighed in kernels/predict/accumulate.py."""
     store = sampler.store
     kernel: Any = weigh_numbers if store.spec.target.is_regression else weigh_classes
     total = 0.0
@@ -159,7 +162,7 @@ def _weigh_tree(
 
 
 class _Described(NamedTuple):
-    """Columns that follow from the statistics of the nodes of a part.
+    """Columns of the nodes of a part, and the numbers that follow from `sums`.
 
     starts   int64 [trees + 1], where the nodes of each tree begin, and the last ones end
     feature  int32 [nodes], LEAF in a leaf
@@ -185,11 +188,11 @@ def _describe(
     sums: NDArray[np.int64],
     made: Callable[..., NDArray[Any]],
 ) -> _Described:
-    """Add the statistics of the leaves of the part at `path` to their ancestors in `sums`; return the columns that
-    follow.
+    """Add the statistics of the leaves of the part at `path` to their ancestors in `sums`. Return the columns of the
+    nodes.
 
     starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
-    made    makes arrays of zeros, of a shape and a type
+    made    function that makes an array of zeros from a shape and a type
     """
     nodes, spec = len(sums), store.spec
     right, feature = made(nodes, np.uint32), made(nodes, np.int32)
@@ -215,7 +218,8 @@ def _pieces(
 ) -> Iterator[TreeArrays]:
     """Yield the nodes of a part, some at a time, with exact weights in place of rounded ones.
 
-    Rows without a value go to the larger child if there are none in training; else the search has decided.
+    Missing values of a feature that has none in training go to the heavier child, by exact weights. For other features
+    and for categories, the search has chosen the side.
     """
     complete = np.array([not (feature.splits_on_levels or feature.missing) for feature in store.spec.features])
     numbers, done = store.spec.target.is_regression, 0

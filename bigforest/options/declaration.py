@@ -1,10 +1,10 @@
-"""Declaration of an option of training: once, as a field of a frozen dataclass.
+"""Declaration of training options: each is declared once, as a field of a frozen dataclass.
 
     trees: int = option(100, min=1, max=MAX_TREES, help="Number of trees.")
 
-The check, the command line, the signature of `bigforest.train` and its documentation follow from the declaration
-(docs/options.py writes the last two). Any dataclass can declare options, also that of a family from outside the
-package: `declared_options` reads them and `check` checks them. Rules between options are functions of train_config.py.
+The check, the options of the command line, the signature of `bigforest.train` and its documentation are derived from
+the declaration (docs/options.py writes all but the check). Any dataclass can declare options: `declared_options` reads
+them, and `check` checks their values. Rules between several options are functions of train_config.py.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Option:
     panel      one of PANELS.
     min, max   limits of a whole number.
     within     limits of any other number, as an interval: "(0, 1]".
-    metavar    placeholder of the value in --help; by default the choices, or N, F and NAME.
-    unset      meaning of None, in words.
+    metavar    placeholder of the value in --help; by default the choices, or N, F or COL.
+    unset      meaning of None or of an empty tuple, in words.
     text       allowed texts, in words, if there are no fixed choices.
-    accepts    type in signatures, if users may give more types than are kept.
-    further    function that returns further allowed words: names registered from outside the package.
-    families   families that have the option; empty for all.
+    accepts    type in signatures, if arguments may have more types than the stored value.
+    further    function that returns further choices: names registered from outside the package.
+    families   families of the package that have the option; empty for all.
     by_family  defaults by family, where they differ from the general one.
-    encodes    True if the presorted table depends on the option, so that `encode_store` has it.
-    elsewhere  values, in addition to the default, that are allowed in families without the option.
+    encodes    True if the presorted table depends on the option, so `encode_store` has it, too.
+    elsewhere  values, in addition to the default, that are also allowed in families without the option.
     """
 
     help: str
@@ -72,7 +72,7 @@ def option(default: Any, **declared: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An option with its name, the types it may have, and its default."""
+    """An option with its name, the types of its values, and its default."""
 
     name: str
     types: tuple[Any, ...]
@@ -86,17 +86,17 @@ class Declared:
 
     @property
     def is_list(self) -> bool:
-        """True for an option that holds several texts."""
+        """True for an option whose value is a tuple of texts."""
         return any(get_args(kind) == (str, ...) for kind in self.types)
 
     @property
     def is_number(self) -> bool:
-        """True for an option whose numbers need not be whole: 5 means 5.0."""
+        """True for an option of floats: a whole number such as 5 means 5.0."""
         return float in self.types and int not in self.types
 
     @property
     def default_text(self) -> str:
-        """Default in words, with the defaults of single families; empty without a default."""
+        """Default in words, followed by the defaults of single families; empty without a default."""
         by_value: dict[str, list[str]] = {}
         for family, value in self.option.by_family.items():
             by_value.setdefault(_word(value), []).append(family)
@@ -107,7 +107,7 @@ class Declared:
         return not self.option.families or family in self.option.families
 
     def check(self, value: object) -> None:
-        """Raise ConfigError where the option cannot have this value."""
+        """Raise ConfigError if the option cannot have this value."""
         if not any(self._may_be(kind, value) for kind in self.types):
             written = shown(value) if isinstance(value, int) else repr(value)
             raise ConfigError(f"{api(self.name)} must be {self.wanted}, not {written}")
@@ -142,11 +142,11 @@ class Declared:
             return isinstance(value, str)
         if get_origin(kind) is Literal:
             return isinstance(value, str) and value in self.choices
-        return True  # checked where the kept value was made
+        return True  # tuples and class weights: checked in train_config.py, which makes the stored value
 
 
 def declared_options(cls: type) -> dict[str, Declared]:
-    """Return the options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in the order of the fields."""
     hints = get_type_hints(cls)
     declared = {}
     for entry in fields(cls):
@@ -157,13 +157,15 @@ def declared_options(cls: type) -> dict[str, Declared]:
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...] = ()) -> None:
-    """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family.
+    """Raise ConfigError if an option of `values` has a value that it cannot have, or belongs to other families.
 
-    family  family whose options it has, but for those in `lacked`
+    values  object with an attribute for each option
+    family  family of the package whose options are allowed
+    lacked  options of that family that are not allowed
     """
     for name, entry in options.items():
         value = getattr(values, name)
-        if value is entry.default:  # any family may have the default
+        if value is entry.default:  # the default is allowed in every family
             continue
         entry.check(value)
         is_of = entry.of(family) and name not in lacked
@@ -175,7 +177,7 @@ def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tup
 def is_within(value: float, interval: str) -> bool:
     """Return True if a number is in an interval such as "(0, 1]"."""
     low, high = map(float, interval[1:-1].split(","))
-    if math.isinf(high) and value > sys.float_info.max:  # a whole number that no float holds
+    if math.isinf(high) and value > sys.float_info.max:  # an int too large for a float
         return False
     return (value >= low if interval[0] == "[" else value > low) and (
         value <= high if interval[-1] == "]" else value < high

@@ -1,5 +1,7 @@
-"""Names of families and criteria, including those from outside the package; their code is registered in
-grow/families/registry.py and grow/criteria.py."""
+"""Names of families and impurities, including names from outside the package.
+
+Their code is registered in grow/families/registry.py and grow/criteria.py.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,18 @@ from bigforest.errors import ConfigError, listed
 from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
 from bigforest.options.values import Task
 
-# By family: the family of the package whose options it has, the options that it lacks, and its tasks.
+# For each family: the family of the package whose options it has; options of that family that it lacks; its tasks.
 _FAMILIES: dict[str, str] = dict(OPTIONS_OF)
 _LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
-# By impurity: its task.
+# Task of each impurity.
 _IMPURITIES: dict[str, Task] = dict(IMPURITIES)
 
 
 def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tuple[str, ...]) -> None:
     """Register the family `name` for these tasks, with the options and defaults of the family `options_of`.
 
-    lacks  options of that family that it does not have
+    lacks  options of `options_of` that the family does not have
     """
     if name in OPTIONS_OF or options_of not in OPTIONS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
@@ -28,6 +30,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
 
 def name_impurity(name: str) -> None:
+    """Register the impurity `name`, for classification."""
     if name in IMPURITIES:
         raise ConfigError(f"an impurity needs a new name, not {name!r}")
     _IMPURITIES[name] = "classification"
@@ -58,7 +61,7 @@ def check_impurity(impurity: str, task: Task) -> None:
 
 
 def base_family(family: object) -> str:
-    """Return the family of the package whose options this family has, often itself; "" for an unknown name."""
+    """Return the family of the package whose options this family has; itself if it is one; "" for an unknown name."""
     return _FAMILIES.get(family, "") if isinstance(family, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Options in the signatures and docstrings of functions: which of them a caller has given, and numpydoc's entries."""
+"""Options in the signatures and docstrings of functions: options that a caller has given, and numpydoc entries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bigforest.options.declaration import Declared
 from bigforest.options.train_options import OPTIONS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-# Characters of a line, without the spaces before a docstring in a file.
+# Characters of a line of a docstring, without its indentation of 4.
 _WIDTH = 116
-# Names that scikit-learn has for options of bigforest.
+# Options of bigforest by their names in scikit-learn.
 SKLEARN_NAMES = {
     "n_estimators": "trees",
     "max_features": "mtry",
@@ -30,7 +30,7 @@ SKLEARN_NAMES = {
     "random_state": "seed",
     "n_jobs": "threads",
 }
-# Names that other libraries and tools have for arguments.
+# Arguments of bigforest by their names in other libraries and tools.
 OTHER_NAMES = {
     **dict.fromkeys(("drop", "drop_columns", "ignore", "ignore_columns", "ignored_columns", "skip"), "exclude"),
     **dict.fromkeys(("label", "response", "outcome", "y"), "target"),
@@ -59,11 +59,11 @@ class _Ungiven(Enum):
 
 
 def explicit_options(function: _Function) -> _Function:
-    """Wrap a function whose keywords are options, so that `given(locals())` returns the ones its caller has given.
+    """Wrap a function whose keywords are options, so that `given(locals())` in it returns the given options.
 
-    The defaults in its signature are for readers: an option that was not given arrives as a special value. An unknown
-    keyword raises ConfigError with the nearest names, or, in a function that takes a mapping `options`, with a hint to
-    use that.
+    The defaults in the signature are for readers only: an option that was not given has a special value in the
+    function. An unknown keyword raises ConfigError with the nearest names. If the keyword is a training option and the
+    function takes a mapping `options`, the error says to use this mapping.
     """
     names = list(inspect.signature(function).parameters)
     ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
@@ -98,7 +98,7 @@ def with_options_of(other: Callable[..., Any]) -> Callable[[_Function], _Functio
 
 
 def _check_names(keywords: Mapping[str, Any], names: list[str]) -> None:
-    """Raise ConfigError for a keyword that is none of the names of a function's parameters."""
+    """Raise ConfigError for a keyword that is not among `names`, the parameters of a function."""
     for name in (name for name in keywords if name not in names):
         option = SKLEARN_NAMES.get(name, name)
         if "options" in names and option in OPTIONS:
@@ -108,7 +108,7 @@ def _check_names(keywords: Mapping[str, Any], names: list[str]) -> None:
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, among the arguments of a function wrapped by `explicit_options`."""
+    """Return the given options among the arguments of a function wrapped by `explicit_options`."""
     return {name: value for name, value in arguments.items() if name in OPTIONS and value is not _Ungiven.UNGIVEN}
 
 
@@ -134,9 +134,9 @@ def documented_options(function: _Function) -> _Function:
 
 
 def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the entries of these options, by name.
+    """Return the numpydoc entries of options, by name.
 
-    words  phrases of the declarations, with their replacements.
+    words  replacements of phrases in the texts of the declarations.
     """
     entries = {}
     for name in names:
@@ -145,7 +145,7 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
         for word, replacement in (words or {}).items():
             text = text.replace(word, replacement)
         head = f"{name} : {_kinds(entry)}, default={literal(entry.default)}"
-        if len(head) > _WIDTH:  # the text has the words
+        if len(head) > _WIDTH:  # the text explains each choice
             head = f"{name} : str, default={literal(entry.default)}"
         entries[name] = named_entry(head, text)
     return entries
@@ -158,7 +158,7 @@ def named_entry(head: str, text: str) -> str:
 
 
 def section(docstring: str, heading: str) -> dict[str, str]:
-    """Return the entries of a section of a docstring without indentation, by name."""
+    """Return the entries of a section of an unindented docstring, by name."""
     inside = docstring.partition(f"\n{heading}\n{'-' * len(heading)}\n")[2].partition("\n\n")[0]
     return {entry.partition(" : ")[0]: entry for entry in re.split(r"\n(?! )", inside)}
 
@@ -182,7 +182,7 @@ def literal(value: object) -> str:
 
 
 def _kinds(entry: Declared) -> str:
-    """Return the types in the notation of numpydoc."""
+    """Return the types of an option in the notation of numpydoc."""
     if entry.option.accepts:
         return entry.option.accepts.replace(" | ", " or ")
     words = [f"{{{', '.join(map(literal, entry.choices))}}}"] if entry.choices else []
@@ -192,7 +192,7 @@ def _kinds(entry: Declared) -> str:
 
 
 def _notes(entry: Declared) -> list[str]:
-    """Return sentences about the meaning of the default, and about families."""
+    """Return sentences about the meaning of None or empty, about other defaults of families, and about families."""
     notes = (
         [f"{'None' if entry.default is None else 'Empty'} means {entry.option.unset}."] if entry.option.unset else []
     )

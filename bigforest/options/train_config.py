@@ -1,6 +1,6 @@
 """Configuration of training: options checked against each other, and their meaning for a table.
 
-These options change the model. Threads, memory and workers are in execution/resources.py and never change a bit of it.
+These options determine the model. Threads, memory and workers (execution/resources.py) never change a bit of it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bigforest.options.values import (
     weights_of,
 )
 
-# Features of a subspace by default: this many, and at most half of them (Ho 1995, section 4).
+# Default number of features of a subspace, but at most half of all features (Ho 1995, section 4).
 _SUBSPACE = 100
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 
 class TaskDefaults(NamedTuple):
-    """Meaning of options that are None, by task."""
+    """Defaults, for a task, of options that are None."""
 
     impurity: Impurity
     min_leaf: int
@@ -59,7 +59,7 @@ TASKS: dict[Task, TaskDefaults] = {
 class TrainConfig(TrainOptions):
     """Options of training. With the data, they determine the forest bit for bit.
 
-    Its fields are the options of `bigforest.train` and described there. Raises ConfigError for a value that an option
+    The fields are the options of `bigforest.train`, which describes them. Raises ConfigError for a value that an option
     cannot have, for an option of another family, and for options that contradict each other.
 
     Examples
@@ -157,7 +157,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def only_task(self) -> Task | None:
-        """The task that is given, or the only one that all options are for; None if they are for both or for none."""
+        """The given task, or else the only task that all options support; None if they support both or neither."""
         if self.task is not None:
             return self.task
         possible: list[Task] = []
@@ -167,16 +167,16 @@ class TrainConfig(TrainOptions):
         return possible[0] if len(possible) == 1 else None
 
     def _of_task(self, task: Task) -> TrainConfig:
-        # Other defaults are selected with trial trees (training/choose.py).
+        # Other defaults that depend on the task stay None: trial trees may select them (training/choose.py).
         config = self if self.task == task else replace(self, task=task)
         return config if config.impurity == config.criterion else replace(config, impurity=config.criterion)
 
     def with_defaults(self) -> TrainConfig:
-        """Return the configuration with the defaults of its task for options that were neither given nor selected."""
+        """Return the configuration with the defaults of its task for min_leaf, mtry and projections that are None."""
         return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule, projections=self.projection_rule)
 
     def drawn_projections(self, features: int) -> int:
-        """Return the columns of the random matrix of a node, at least 1, for a table of `features` features."""
+        """Return the number of columns of a node's random matrix, at least 1, for a table of `features` features."""
         rule = self.projection_rule
         if isinstance(rule, int):
             return rule
@@ -215,16 +215,16 @@ class TrainConfig(TrainOptions):
 
     @property
     def fills_missing(self) -> bool:
-        """True if missing values are filled (grow/filled_store.py); ranks need tables without any."""
+        """True if missing values are filled (grow/filled_store.py). With ranks, tables must have none."""
         return self.projects and not self.ranks
 
     @property
     def tie_rule(self) -> Ties:
-        """Prediction for classes with equal votes, unless an option of prediction changes it."""
+        """Rule for classes with equal votes, unless an option of prediction changes it."""
         return self.ties or ("reject" if self.in_subspaces else "lowest")
 
     def min_levels(self, features: int) -> tuple[int, ...]:
-        """Return min_level for each feature of a table. Raises ConfigError for another number of them."""
+        """Return min_level for each feature of a table. Raises ConfigError if it is given for another number."""
         least = levels_of(MIN_LEVEL if self.min_level is None else self.min_level)
         if len(least) == 1:
             return least * features
@@ -238,7 +238,7 @@ class TrainConfig(TrainOptions):
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
         """Return the sizes of subspaces, which trees use in turn, for a table of `features` features.
 
-        Raises ConfigError if the table has too few features, or fewer different subspaces than trees.
+        Raises ConfigError if the table has too few features, or too few different subspaces for all trees.
         """
         unset = min(_SUBSPACE, -(-features // 2))
         sizes = (unset,) if self.subspace is None else sizes_of(self.subspace)
@@ -257,16 +257,16 @@ class TrainConfig(TrainOptions):
         return sizes
 
     def subspace_size(self, features: int, tree: int) -> int:
-        """Return the size of the subspaces of a tree, see `subspace_sizes`."""
+        """Return the size of the subspaces of tree number `tree`, see `subspace_sizes`."""
         sizes = self.subspace_sizes(features)
         return sizes[tree % len(sizes)]
 
     def rotated_count(self, features: int) -> int:
-        """Return the number of features that axes are made of; before a selection, the maximum."""
+        """Return the number of features that axes are made from; all if they are still to be selected."""
         return len(self.axes_from) if self.axes_from and not self.chooses_axes else features
 
     def axis_count(self, features: int) -> int:
-        """Return the number of axes of a tree: the rotated ones, and one for each other feature."""
+        """Return the number of axes of a tree: the rotated axes, and one for each feature that is not rotated."""
         rotated = self.rotated_count(features)
         return (self.axes or rotated) + features - rotated
 
@@ -288,7 +288,7 @@ class TrainConfig(TrainOptions):
         True
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.refine == "off":  # forests without the stage have the files that they had before there was one
+        if self.refine == "off":  # forests without a boosted stage have the same files as before the option existed
             del values["refine"]
         return json.dumps(values, sort_keys=True)
 
@@ -299,7 +299,7 @@ class TrainConfig(TrainOptions):
         Parameters
         ----------
         text : str
-            One JSON object. Options of later versions may be missing; their defaults grow the same trees as before.
+            One JSON object. Options that later versions added may be missing: their defaults grow the same trees.
 
         Returns
         -------
@@ -329,7 +329,10 @@ TrainConfig.__init__.__annotations__ = get_type_hints(TrainOptions)
 
 
 def check_features(config: TrainConfig, names: Collection[str]) -> None:
-    """Raise ConfigError for options that need more features, or other ones, than a table has."""
+    """Raise ConfigError for options that need more features than a table has, or name other features.
+
+    names  names of the features of the table
+    """
     features, drawn_from = len(names), config.axis_count(len(names))
     if not config.chooses_axes:
         check_axes_from(config, names)

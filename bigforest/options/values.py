@@ -21,7 +21,7 @@ Ties = Literal["lowest", "reject", "random"]
 FeatureRule = Literal["sqrt", "log2", "half", "all"]
 Exact = Literal["exact"]
 
-# Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
+# Weights of classes: "balanced", or pairs of a class as text and its weight, sorted by the text.
 ClassWeight = str | tuple[tuple[str, float], ...] | None
 
 MAX_ROUNDS = 1_000
@@ -30,13 +30,13 @@ MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
 MAX_LEVEL = 2**31 - 1
 MAX_POWER = 16
-# Sizes of subspaces in one forest.
+# Most sizes of subspaces in one forest.
 MAX_SIZES = 100
 
 # Default of min_level for features whose levels differ clearly.
 MIN_LEVEL = 5
 
-# Kinds of sampling: boosting, which draws rows that earlier trees predict wrongly; each class by itself.
+# Kinds of sampling: boosting, which prefers rows that earlier trees predict wrongly; draws from each class separately.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
 
@@ -47,7 +47,10 @@ AUTO = "auto"
 
 
 def names_of(value: Any, option: str, kind: str = "names of columns") -> tuple[str, ...]:
-    """Return the columns, or other texts, of an option, from one or several. Raises ConfigError."""
+    """Return the texts of an option as a tuple, from one text or several. Raises ConfigError.
+
+    kind  the texts in words, for the error
+    """
     names = several(value)
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{api(option)} must be {kind}, not {value!r}")
@@ -60,7 +63,7 @@ def plain(value: Any) -> Any:
     Other values are returned unchanged.
     """
     value = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
-    if isinstance(value, np.datetime64 | np.timedelta64) and isinstance(value.item(), int):  # of nanoseconds
+    if isinstance(value, np.datetime64 | np.timedelta64) and isinstance(value.item(), int):  # in nanoseconds
         return value.astype(f"{value.dtype.kind}8[us]").item()
     return value.item() if isinstance(value, np.generic) else value
 
@@ -78,7 +81,8 @@ def sizes_of(value: int | str) -> tuple[int, ...]:
 
 
 def levels_of(value: int | str) -> tuple[int, ...]:
-    """Return min_level as numbers, from one or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
+    """Return min_level as numbers, from one number, or a text such as 5,54,5 with one for each feature. Raises
+    ConfigError."""
     return _numbers_of(value, "min_level", MAX_LEVEL)
 
 
@@ -133,13 +137,13 @@ def weights_of(value: Any) -> ClassWeight:
 def label_text(label: object) -> str:
     """Return a class as text, as class_weight names it: `late`, `true`, `3`, `0.5`, `2026-11-22`.
 
-    Decimals lose their trailing zeros, so that equal ones are the same text.
+    Decimals lose their trailing zeros, so that equal decimals have the same text.
     """
     if isinstance(label, Decimal) and label.is_finite():
         text = format(label, "f")
         return text.rstrip("0").rstrip(".") if "." in text else text
     if isinstance(label, datetime.timedelta):
-        return datetime.timedelta.__str__(label)  # pandas has a text of its own
+        return datetime.timedelta.__str__(label)  # str of a pandas Timedelta has another form
     if isinstance(label, datetime.date | datetime.time):
         return str(label)
     return label if isinstance(label, str) else json.dumps(label)
@@ -157,13 +161,13 @@ def is_number(value: object) -> bool:
 
 
 def is_lambda(value: object) -> bool:
-    """Return True for a number that float64 holds, 0 or more."""
+    """Return True for a number from 0 to the largest float64."""
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
 def is_rounds(value: object) -> bool:
-    """Return True for a number of rounds of the boosted stage; 0 where it is left out."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value in range(MAX_ROUNDS + 1)
+    """Return True for a number of rounds of the boosted stage; 0 means no stage."""
+    return is_number(value) and value in range(MAX_ROUNDS + 1)
 
 
 def is_power(value: object) -> bool:
@@ -172,7 +176,7 @@ def is_power(value: object) -> bool:
 
 
 def check_power(value: object) -> None:
-    """Raise ConfigError unless `power` is a whole number of quarters within its limits."""
+    """Raise ConfigError unless the argument `power` is a whole number of quarters within its limits."""
     if not is_power(plain(value)):
         raise ConfigError(
             f"{api('power')} must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}"

@@ -2,8 +2,8 @@
 
 The module of each stage has a function `..._estimate`, mostly of (shape, config, resources), which returns a
 `MemoryEstimate`. Stages follow one another, so the memory of a run is that of its largest stage (`combined_estimate`).
-`MemoryEstimate.check` refuses a run, naming this stage and the smallest sufficient budget. A `RunPlan` displays the
-estimates.
+`MemoryEstimate.check` refuses a run with an error that names this stage and the smallest sufficient budget. A `RunPlan`
+has the estimates of all stages.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LARGE_BYTES = 2 << 20
 
 
 class TableTraits(NamedTuple):
-    """Traits of a table that need kernels or memory of their own.
+    """Traits of a table that need separate kernels or more memory.
 
-    non_plain_features  names of features that are categories or have missing values, unless both are filled
-    category            most codes of a category, unless categories are filled; 0 without categories
-    regression          the target is a regression
+    non_plain_features  names of features that are categories or have missing values; empty if both are filled
+    category            most codes of a category; 0 without categories, or if they are filled
+    regression          the task is regression
     weighted            rows have weights
-    many                the target has more than two classes
     filled              missing values and categories are filled, see grow/filled_store.py
-    levels              most codes of a category, if categories are filled; 0 without categories
+    levels              most codes of a category, if categories are filled; otherwise 0
+    many                the target has more than two classes
     """
 
     non_plain_features: tuple[str, ...] = ()
@@ -58,13 +58,13 @@ PLAIN = TableTraits()
 class Shape:
     """Size of a table, which determines the memory of a run. Known, or bounded from above, before the run starts.
 
-    rows     rows of the table.
-    widths   bytes of a code of each feature, in their order.
-    codes    distinct values of all features together.
-    classes  classes of the target.
+    rows     number of rows.
+    widths   bytes of a code of each feature, in the order of the features.
+    codes    sum over the features of the number of distinct values.
+    classes  number of classes of the target; 1 for regression.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
     bits     True if all values are known to be 0 or 1, except for features of a single value.
-    extras   further traits of the table that need memory, as far as they are known.
+    extras   traits that need more memory, as far as they are known.
     """
 
     rows: int
@@ -86,15 +86,15 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Needs of a stage.
+    """Memory, scratch and passes of a stage.
 
     stage     name of the stage, as in events.
     memory    maximum bytes of anonymous memory with the budget of the run, BASE_BYTES included.
     smallest  smallest budget with which the stage can run.
     scratch   bytes on disk in addition to the output of the stage.
     passes    number of times the stage reads the table or store from end to end.
-    trees     trees that share a pass; 0 if passes are not by groups of trees.
-    without   advice on how to leave the stage out, for the error of `check`; empty if the stage is needed.
+    trees     number of trees that share a pass; 0 if passes are not by groups of trees.
+    without   advice on how to leave the stage out, for the error of `check`; empty if it cannot be left out.
     """
 
     stage: str
@@ -106,7 +106,7 @@ class MemoryEstimate:
     without: str = ""
 
     def check(self, budget: int | None) -> None:
-        """Raise ConfigError, naming the smallest budget, if it is more than `budget`; None for no limit."""
+        """Raise ConfigError that names the smallest budget if `budget` is smaller; None means no limit."""
         if budget is not None and self.smallest > budget:
             raise self.refusal(budget)
 
@@ -120,10 +120,10 @@ class MemoryEstimate:
 
 
 def combined_estimate(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
-    """Return the needs of a run whose stages follow one another: the largest memory and scratch, the sum of passes.
+    """Return the estimate of a run whose stages follow one another: the largest memory and scratch, the sum of passes.
 
     `stage` is the stage with the largest `smallest`. The scratch files of a stage are removed when it ends, except for
-    a table that was streamed to scratch (stage "read").
+    a table that was streamed to scratch (stage "read"), whose bytes are added.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     largest = max(needs, key=lambda need: need.smallest)
@@ -151,13 +151,13 @@ def machine_bytes() -> int | None:
 def keep_freed(large: int = _LARGE_BYTES) -> None:
     """Make the C library keep freed memory for later arrays, up to 16 MB in each thread, except for large arrays.
 
-    large  bytes from which an array is large.
+    large  arrays of at least this many bytes are large.
 
     By default, the C library returns the memory of a tree to the system when its arrays are freed, and the system has
-    to make new pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Large arrays get
-    pages of their own. By default the library would place them among small arrays after the first one was freed, which
-    leaves holes: growing 12 million rows within 360 MB took 370 MB at the peak, and takes 353 MB with this setting.
-    Does nothing if the C library does not support it.
+    to make new pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Large arrays
+    have their own pages, which are returned. By default, the library places large arrays among small ones after the
+    first large array was freed, which leaves holes: growing on 12 million rows within 360 MB took 370 MB at the peak,
+    and takes 353 MB with this setting. Does nothing if the C library does not support it.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
@@ -178,7 +178,7 @@ def release_freed() -> None:
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """Needs of a stage, and its estimated seconds."""
+    """Estimates of a stage: memory, and time in seconds."""
 
     stage: str
     need: MemoryEstimate
@@ -187,7 +187,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Needs of a run, as upper bounds unless stated otherwise.
+    """Estimates of a run, as upper bounds unless stated otherwise.
 
     memory        the budget; None for no limit.
     smallest      the smallest sufficient budget.

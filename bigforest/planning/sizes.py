@@ -13,9 +13,9 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE
 
 
 def parse_bytes(size: str | int, name: str = "memory") -> int:
-    """Return the bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.
+    """Return the bytes of a size such as "4GB" (GB: 10**9 bytes), "512MiB" (MiB: 2**20 bytes) or a number of bytes.
 
-    Raises ConfigError, which says that `name` is wrong.
+    Raises ConfigError about the option `name`.
     """
     total: float = 0
     if isinstance(size, int) and not isinstance(size, bool):
@@ -30,7 +30,7 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
 
 
 def megabytes(size: int) -> str:
-    """Return the size rounded up, as an option takes it: 1234MB."""
+    """Return the size in megabytes, rounded up, in the form that options accept: 1234MB."""
     return f"{-(-size // 10**6)}MB"
 
 
@@ -47,33 +47,33 @@ def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Batch sizes of the stages. No result depends on them. Tests use small ones.
+    """Batch sizes of the stages. No result depends on them. Tests use small sizes.
 
     Other sizes are constants of modules: sizes that files depend on, such as rows of a row group or of a file; sizes
-    that fit a processor's cache; and sizes of the pieces in which a forest's files are decoded.
+    that fit a processor's cache; and sizes of the pieces in which the files of a forest are decoded.
 
     Encoding (encode/):
 
     slice_rows      rows of a column that are read at a time.
-    cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost;
-                    cells of nested columns that are unnested at a time.
+    cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost.
+                    Nested columns are unnested at most this many cells at a time.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
-    levels_waiting  fewest levels of a category that wait to be merged.
+    levels_waiting  fewest levels of a category that are collected before they are merged.
 
-    The out-of-bag report (oob/), without a budget of memory:
+    The out-of-bag report (oob/), without a memory budget:
 
-    group_bytes      most bytes of trees whose votes are added together, in small tables.
-    group_row_bytes  the same for each row of the table, in large ones: growing took memory in proportion to rows.
+    group_bytes      bytes of trees whose votes are added together, if the table is small.
+    group_row_bytes  the same per row of the table, if it is large: growing took memory in proportion to rows.
 
-    Quantiles (oob/leaf_targets.py), within a budget of memory:
+    Quantiles (oob/leaf_targets.py), within a memory budget:
 
-    target_window  targets of rows in memory, where not all fit.
+    target_window  number of targets in memory at a time, if not all fit.
 
     Prediction and explanations (predict/, explain/):
 
     batch_rows     rows that are read at a time.
     explain_bytes  bytes of trees that a task explains together.
-    explain_pairs  pairs of features that are counted together.
+    explain_pairs  pairs of features of a node and its parent that are counted together.
     """
 
     slice_rows: int = 1 << 18
