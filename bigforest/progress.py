@@ -16,10 +16,10 @@ from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinish
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
-# Columns of a bar in a notebook, and of the text beside a bar for stages of up to a million steps.
+# Width of a bar in a notebook, in characters, and of the text beside a bar, for stages of up to a million steps.
 _BAR_WIDTH = 30
 _BESIDE_BAR = 50
-# Seconds between two drawings of a notebook's bars, at least: each goes to the browser.
+# Least seconds between two drawings of the bars in a notebook: each drawing is sent to the browser.
 _PAUSE = 0.2
 _LOG = logging.getLogger("bigforest")
 
@@ -36,11 +36,11 @@ def in_notebook() -> bool:
 
 @contextmanager
 def watching(listener: Listener | None) -> Iterator[Listener]:
-    """Yield the listener, or, if it is None, one that shows work of more than two seconds until the block ends.
+    """Yield `listener`. If it is None, yield a listener that shows work of more than two seconds until the block ends.
 
-    On a terminal and in a notebook it shows a bar for each stage. Elsewhere it logs the time of each stage to the
-    logger "bigforest", as information. The logger also gets every notice, as a warning. Raises ConfigError for a
-    listener that cannot be called.
+    On a terminal and in a notebook, that listener shows a bar for each stage. Elsewhere it logs the time of each stage
+    of more than two seconds to the logger "bigforest", as information. It logs every notice as a warning. Raises
+    ConfigError for a listener that cannot be called.
     """
     if listener is not None:
         if not callable(listener):
@@ -64,7 +64,7 @@ def _log(event: Event) -> None:
 
 def _warn(event: Event) -> None:
     if isinstance(event, Notice):
-        _LOG.warning(event.message)  # on stderr, unless the user has set logging up
+        _LOG.warning(event.message)  # on stderr, unless the user has configured logging
 
 
 def _can_draw() -> bool:
@@ -72,10 +72,10 @@ def _can_draw() -> bool:
 
 
 class Bars:
-    """Listener with one bar per stage, on stderr or below the cell of a notebook; the bars vanish when it is closed.
+    """Listener that shows a bar for each stage, on stderr or below the cell of a notebook. `close` removes the bars.
 
-    patience  seconds without a bar at the beginning.
-    pause     seconds between two drawings in a notebook, at least.
+    patience  seconds without bars at the beginning.
+    pause     least seconds between two drawings in a notebook.
     notices   listener for notices; None to print them.
     enabled   False to print notices only.
     name_of   names of options in notices, by their names in the Python API (bigforest.errors.write_names).
@@ -123,12 +123,12 @@ class Bars:
             self._progress.stop()
 
     def _add(self) -> None:
-        """Add a bar for each stage that has begun and has none."""
+        """Add a bar for each stage that began since the last call."""
         if self._progress is None:
             self._progress = _progress(self._pause)
             self._progress.start()
         for name, stage in self._waiting.items():
-            if name in self._bars:  # it runs again
+            if name in self._bars:  # the stage runs again
                 self._progress.remove_task(self._bars[name])
             self._bars[name] = self._progress.add_task(name, total=stage.total, unit=stage.unit, clock="left")
             self._totals[name] = stage.total
@@ -152,7 +152,7 @@ def _progress(pause: float) -> Any:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.theme import Theme
 
-    # Times are yellow otherwise, which a light terminal hides.
+    # By default, times are yellow, which is hard to read on a light background.
     plain = Theme({"progress.elapsed": "none", "progress.remaining": "none"})
 
     class CellProgress(Progress):

@@ -210,7 +210,7 @@ class TreeLoader:
             routers=[],
             trees=None if trees is None else files.trees,
             group_leaf_targets=group_targets,
-            votes=total,
+            total_weight=total,
             grown=grown,
             leaf_values=values,
             stage=stage,

@@ -1,4 +1,4 @@
-"""Prediction of rows by packed trees: rows into tiles, chunks of rows over threads, votes to predictions."""
+"""Prediction of rows by packed trees: put rows into tiles, spread chunks of rows over threads, decide by votes."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.predict.rows import RowBatch, missing_error
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
 
-# Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
+# Bytes of tiles that pass a tree before the next tree. The tiles stay in the shared cache, the tree in the core's own.
 CHUNK_BYTES = 8 << 20
-# Most bytes of a tile, and most rows, as scratch takes 28 bytes for each. Every tile has to fetch the nodes of all
-# trees.
+# Most bytes of a tile, and most rows: scratch takes 28 bytes per row. Smaller tiles would fetch the nodes of all trees
+# more often.
 _TILE_BYTES = 4 << 20
 _TILE_ROWS = 1 << 15
-# Fewer rows than one for this many nodes of a tree go level by level; more where nodes are on categories, too, which
-# cost lists of rows more.
+# Rows go level by level if a tree has more nodes per row than this. The limit is lower if some nodes are on categories:
+# going node by node then costs more.
 _NODES_PER_ROW = 100
 _NODES_PER_ROW_OF_LEVELS = 10
 
 
 class RowRouter:
-    """Puts rows into tiles, some at a time. For one thread: each call overwrites the tiles of the previous one."""
+    """Router of rows: puts them into tiles and through trees. For one thread: each call overwrites the tiles."""
 
     def __init__(self, packed: PackedTrees, spec: DataSpec) -> None:
         self.packed = packed
         self._spec = spec
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
         self._scratch: RouteScratch | None = None
-        self._scratched: NDArray[Any] | None = None  # tiles that have this scratch
+        self._scratch_tiles: NDArray[Any] | None = None  # tiles that the scratch was made for
 
     def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """Return the inputs of routing kernels for the rows from `start` to before `stop`.
 
-        Missing values are filled if the forest has values for them. If not, and some splits are on projections, raises
-        DataError.
+        Missing values are replaced if the forest has fill values. Raises DataError if it has none and some splits are
+        on projections.
         """
         packed, all_rows, rows = self.packed, rows, rows.cut(start, stop)
         narrow = self._spec.has_narrow_fills and rows.narrow
-        # So few rows descend faster level by level than node by node. One row always does.
+        # Few rows are routed faster level by level than node by node, a single row always.
         least = _NODES_PER_ROW if packed.sets is None else _NODES_PER_ROW_OF_LEVELS
         few = rows.rows == 1 or rows.rows * least < packed.nodes / packed.roots.size
         by_level = few and packed.directions is None
@@ -76,7 +76,7 @@ class RowRouter:
         return RouteInputs(tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing)
 
     def stage_rows(self, inputs: RouteInputs) -> StageRows:
-        """Return the rows of `inputs` for a boosted stage, whose tiles do not depend on the trees."""
+        """Return the rows of `inputs` in the tiles of a boosted stage, [tiles, features, rows of a tile]."""
         tiles = inputs.tiles
         if self.packed.directions is not None:
             tiles = np.ascontiguousarray(tiles[:, :, :-1].swapaxes(1, 2))
@@ -84,17 +84,17 @@ class RowRouter:
 
     def scratch(self, inputs: RouteInputs) -> RouteScratch:
         """Return the scratch of a kernel for these inputs."""
-        if self._scratch is None or self._scratched is not inputs.tiles:
-            self._scratch, self._scratched = new_scratch(inputs), inputs.tiles
+        if self._scratch is None or self._scratch_tiles is not inputs.tiles:
+            self._scratch, self._scratch_tiles = new_scratch(inputs), inputs.tiles
         return self._scratch
 
     def vote(self, inputs: RouteInputs, roots: NDArray[np.uint64], mixed: NDArray[Any], votes: NDArray[Any]) -> None:
-        """Add the ballots of the trees with these roots to votes; mixed, votes: see accumulate.py Votes."""
+        """Add the ballots of the trees with these roots to `votes`; mixed, votes: see accumulate.py Votes."""
         scratch = self.scratch(inputs)
         vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
-        """Return tiles for this many rows."""
+        """Return tiles with room for the rows; kept ones if they are large enough."""
         kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
         tiles = self._tiles.get((kind, by_level))
         if tiles is None or len(tiles) * tiles.shape[1 if by_rows else 2] < rows.rows:
@@ -111,14 +111,14 @@ class RowRouter:
 
 
 def chunk_rows(rows: RowBatch) -> int:
-    """Return the rows that should pass all trees together: as many as fit CHUNK_BYTES, but at least one tile."""
+    """Return the number of rows that should pass all trees together: what fits in CHUNK_BYTES, at least one tile."""
     return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE
 
 
 def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
     """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
 
-    rows  with the used features (packed.used)
+    rows  must have the used features (packed.used)
     """
     from bigforest.execution.executor import on_each_thread
 
@@ -136,31 +136,32 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
     return leaves
 
 
-# Rows that go in one piece, whatever the features: no more than a tile.
-FEW = 512
+# Up to so many rows are one chunk, whatever the number of features: a tile that goes level by level holds them.
+_FEW_ROWS = 512
 
-# Fewer visits of a tree by a row than this take less time than starting a thread does.
-SMALL = 30_000
+# With fewer visits of a tree by a row than this, starting threads takes longer than the visits.
+_FEW_VISITS = 30_000
 
-# Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
-PIECES = 8
+# Most chunks per thread that rows are cut into: threads that are held up leave chunks to the others.
+_MOST_PIECES = 8
 
-# Cells of a call whose tiles and scratch the next call uses again.
-KEPT_CELLS = 1 << 8
+# Most cells of a call whose tiles and scratch are kept for the next call.
+_KEPT_CELLS = 1 << 8
 
-# Leaves of a chunk, where they are wanted: rows times trees.
+# Most leaves of a chunk (rows times trees) if the leaf of each row in each tree is recorded.
 LEAF_CELLS = 1 << 21
 
 
 class Predictions(NamedTuple):
     """Predictions of rows, in order.
 
-    codes  int32 [rows], class of each row or REJECTED; none for regression, and if not requested.
-    proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
-    value  float64 [rows], mean prediction of the trees; None for classification.
-    quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
+    codes  int32 [rows], class of each row or REJECTED; empty for regression, and if not requested.
+    proba  float64 [rows, classes], probabilities: shares of the votes, raised to the power of the rule and corrected by
+           the boosted stage; None if not requested.
+    value  float64 [rows], mean prediction of the trees, corrected by the boosted stage; None for classification.
+    quantiles  float64 [rows, quantiles of the rule]; None if the rule has none.
     spread  float64 [rows], standard deviation of the unshrunk predictions of the trees; None unless the rule needs it.
-    bounds  float64 [rows, 2], lower and upper ends by the jackknife; None if the rule does not ask for them.
+    bounds  float64 [rows, 2], ends of the intervals by the jackknife; None if the rule has none.
     """
 
     codes: NDArray[np.int32]
@@ -175,7 +176,7 @@ class Predictions(NamedTuple):
 
 
 def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
-    """Return standard deviations of `count` numbers from their `new_spread`; 0 for fewer than two."""
+    """Return standard deviations of `count` numbers from their sums (`new_spread`); 0 for fewer than two numbers."""
     _, total, squares = sums.T
     number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
     variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
@@ -183,7 +184,7 @@ def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[n
 
 
 class PartialVotes(NamedTuple):
-    """Votes of rows by some groups of trees, to which the following groups add.
+    """Votes of some groups of trees on rows; the following groups of trees add to them.
 
     votes   float64 [rows, classes]; [rows, 1] for regression.
     leaves  uint32 [rows, trees], leaf of each row in each tree, for quantiles and the jackknife; None for other rules.
@@ -203,7 +204,9 @@ class PartialVotes(NamedTuple):
 class GroupLeafTargets(NamedTuple):
     """Targets in the leaves of a group of trees.
 
-    first   number of the first of these trees; leaf: number of their first leaf.
+    targets  targets in the leaves of all trees.
+    first    number of the first tree of the group.
+    leaf     number of the first leaf of the group.
     """
 
     targets: LeafTargets
@@ -222,11 +225,12 @@ class GroupLeafTargets(NamedTuple):
     ) -> GroupLeafTargets:
         """Check and return the targets of a group of packed trees.
 
-        mean  float64 [leaves], of the leaves as grown
-        step  of the targets, see TargetSpec
-        directory  of the forest
+        trees  numbers of the trees of the group
+        mean   float64 [leaves], values of the leaves as grown
+        step   step of the targets, see TargetSpec
+        directory  folder of the forest
 
-        Raises FormatError if they belong to other leaves, or their weighted mean differs from the value of the leaf.
+        Raises FormatError if the targets belong to other leaves, or their weighted mean in a leaf is not its value.
         """
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
         leaves = packed.leaf_nodes()
@@ -244,14 +248,15 @@ class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
-    routers  routers of earlier calls with few cells, which are used again.
+    routers  routers of earlier calls with few cells, for further calls.
     trees  number of trees of the whole forest; None if `packed` has all of them.
     group_leaf_targets  for quantiles; None if the rule has none.
     grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
            the spread of the trees.
-    leaf_values  values of all leaves as whole numbers, float64 [leaves], and their unit, for intervals by the
-                 jackknife, which takes all trees at once; None if the rule has none.
-    votes  sum of the weights of the trees; None if all are equal.
+    leaf_values  float64 [leaves], values of all leaves in whole units, and the unit, for intervals by the jackknife,
+                 which takes all trees at once; None if the rule has no such intervals.
+    total_weight  sum of the weights of the trees; None if all have the same weight.
+    stage  boosted stage that corrects the predictions; None without one.
     """
 
     packed: PackedTrees
@@ -261,7 +266,7 @@ class Predictor(NamedTuple):
     routers: list[RowRouter]
     trees: int | None = None
     group_leaf_targets: GroupLeafTargets | None = None
-    votes: float | None = None
+    total_weight: float | None = None
     grown: NDArray[np.float64] | None = None
     leaf_values: tuple[NDArray[np.float64], float] | None = None
     stage: BoostedStage | None = None
@@ -284,9 +289,9 @@ class Predictor(NamedTuple):
     ) -> Predictions:
         """Predict all rows, which must have the used features (packed.used).
 
-        proba, labels  True if probabilities and classes are requested.
+        proba, labels  True if probabilities, or classes, are requested.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
-        before   votes of earlier groups of trees, which are added to; None if there are no other groups.
+        before   votes of earlier groups of trees, to which these trees add; None if there are no other groups.
 
         Predictions of a row depend neither on the other rows nor on the number of threads. Raises DataError if a value
         is missing and some splits are on projections.
@@ -318,15 +323,15 @@ class Predictor(NamedTuple):
         workers: int,
     ) -> None:
         count = rows.rows
-        if count <= FEW and not self._notes_leaves:
-            self._vote_chunks(rows, numbers, before, predictions, FEW, iter((0,) if count else ()))
+        if count <= _FEW_ROWS and not self._notes_leaves:
+            self._vote_chunks(rows, numbers, before, predictions, _FEW_ROWS, iter((0,) if count else ()))
             return
         from bigforest.execution.executor import on_each_thread
 
         chunk = chunk_rows(rows)
         if self._notes_leaves:
             chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
-        if count * self.packed.roots.size < SMALL:
+        if count * self.packed.roots.size < _FEW_VISITS:
             workers = 1
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
@@ -334,13 +339,13 @@ class Predictor(NamedTuple):
         on_each_thread(lambda: self._vote_chunks(rows, numbers, before, predictions, chunk, starts), workers)
 
     def _pieces(self, rows: int) -> int:
-        """Return the number of chunks per thread for this many rows. Every chunk has to fetch the nodes of all trees.
+        """Return the number of chunks of a thread for its number of rows. Every chunk fetches the nodes of all trees.
 
-        Measured: chunks that have half as many rows as a tree has nodes take 1.5 times the time of whole ones, with as
-        many 1.2 times, and with twice as many 1.1 times.
+        Measured: compared with one chunk, chunks with half as many rows as a tree has nodes take 1.5 times as long,
+        chunks with as many rows 1.2 times, and chunks with twice as many rows 1.1 times.
         """
         nodes_per_tree = self.packed.nodes // self.packed.roots.size
-        return max(1, min(PIECES, rows // (2 * nodes_per_tree)))
+        return max(1, min(_MOST_PIECES, rows // (2 * nodes_per_tree)))
 
     def _vote_chunks(
         self,
@@ -351,9 +356,9 @@ class Predictor(NamedTuple):
         chunk: int,
         starts: Iterator[int],
     ) -> None:
-        """Predict `chunk` rows from each of `starts` on."""
+        """Predict `chunk` rows from each of `starts` on; if `predictions` is None, only add to the votes `before`."""
         trees, roots = self.forest_trees, self.packed.roots
-        total = float(trees) if self.votes is None else self.votes
+        total = float(trees) if self.total_weight is None else self.total_weight
         try:
             router = self.routers.pop()
         except IndexError:
@@ -368,7 +373,7 @@ class Predictor(NamedTuple):
                 note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
-                counted = votes if leaves is None else np.zeros_like(votes)  # else they are counted already
+                counted = votes if leaves is None else np.zeros_like(votes)  # note_leaves has added the votes already
                 spreading = SpreadVotes(Votes(self.leaf_votes, counted), self.grown, spread)
                 vote_spread(inputs, roots, spreading, router.scratch(inputs))
             elif leaves is None:
@@ -405,7 +410,7 @@ class Predictor(NamedTuple):
                 codes[:] = self.rule.decide(votes, self._numbers(numbers, first, last))
                 if proba is not None and self.rule.least_share > 0.0:
                     codes[proba.max(axis=1) < self.rule.least_share] = REJECTED
-        if rows.rows * rows.features <= KEPT_CELLS:
+        if rows.rows * rows.features <= _KEPT_CELLS:
             self.routers.append(router)
 
     @property

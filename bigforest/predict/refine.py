@@ -3,8 +3,8 @@
     added = mean over the sequences of (sum of the values of their trees)
     prediction = inverse link(link(prediction of the forest) + added)
 
-The trees are added in their order, sequence by sequence, so predictions do not depend on batches and threads.
-Out-of-bag predictions leave out the sequences that used the row.
+The values are added in the order of the trees, sequence by sequence, so predictions do not depend on batches and
+threads. An out-of-bag prediction leaves out the sequences that used the row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bigforest.predict.packed_trees import pack
 
 
 class StageRows(NamedTuple):
-    """Rows as fields of RouteInputs (kernels/predict/flat_tree.py), in tiles [tiles, features, rows of a tile]."""
+    """Rows in tiles, [tiles, features, rows of a tile]; fields as in RouteInputs (kernels/predict/flat_tree.py)."""
 
     tiles: NDArray[Any]
     rows: int
@@ -34,15 +34,15 @@ class StageRows(NamedTuple):
     missing: bool | None
 
     def some(self, chosen: NDArray[np.int64]) -> StageRows:
-        """Return some rows of a single tile."""
+        """Return the rows `chosen` of a single tile."""
         return self._replace(tiles=np.ascontiguousarray(self.tiles[:, :, chosen]), rows=chosen.size)
 
 
 class BoostedStage:
     """The boosted stage, ready to correct predictions.
 
-    trees   of the stage.
-    places  positions in the dataspec of the features of a tile, ascending; among them are all that the stage uses.
+    trees   trees of the stage.
+    places  positions in the dataspec of the features of a tile, ascending; they include all features of the stage.
     """
 
     def __init__(self, spec: DataSpec, config: TrainConfig, trees: TreeArrays, places: NDArray[np.int64]) -> None:
@@ -66,8 +66,8 @@ class BoostedStage:
                 rows.tiles, rows.rows, *trees.layout, trees.sets, rows.missing, roots, trees.counts, sums, scratch
             )
             return
-        way = RouteInputs(rows.tiles, rows.rows, rows.by_level, trees.layout, None, trees.sets, rows.missing)
-        vote(*way[:3], *way.layout, *way[4:], roots, trees.counts, sums, *new_scratch(way))
+        inputs = RouteInputs(rows.tiles, rows.rows, rows.by_level, trees.layout, None, trees.sets, rows.missing)
+        vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, trees.counts, sums, *new_scratch(inputs))
 
     def correct(self, predictions: NDArray[np.float64], rows: StageRows) -> None:
         """Correct predictions of the forest, float64 [rows, classes] or [rows, 1], in place."""

@@ -1,7 +1,7 @@
 """Rows of tables and arrays in the form that trees read: numbers, and codes of levels, in tiles. NaN is missing.
 
-`check_schema` finds the features of a forest in a table, `Reader` converts a table or array to a `RowBatch`, and that
-fills the tiles of the kernels. `UnseenLevels` counts levels that training did not see.
+`check_schema` finds the features of a forest in a table. `Reader` converts a table or array to a `RowBatch`, which
+fills the tiles of the kernels. `UnseenLevels` counts levels that did not occur in training.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from bigforest.forest.ranks import Ranks
 
 
-# Tables of fewer rows are read without counting: a single row stays fast, and shares of a few rows say little.
+# Unseen levels are not counted in tables of fewer rows: a single row stays fast, and shares of a few rows say little.
 FEWEST_ROWS = 10
 # Share of the rows with an unseen level above which a column is named.
 _SHARE = 0.1
-# Columns and levels that a message names.
+# Most columns, and most levels of a column, that a message names.
 _COLUMNS = 5
 LEVELS = 5
 
@@ -60,7 +60,7 @@ def named_levels(series: pl.Series, unseen: NDArray[np.bool_]) -> list[str]:
 class UnseenLevels:
     """Number of rows with an unseen level, by column, with some of the levels.
 
-    Rows that are read once for each group of trees count once for each, which leaves the shares as they are.
+    A row that is read once for each group of trees counts each time, which does not change the shares.
     """
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class UnseenLevels:
         self._levels[name] = list(dict.fromkeys([*self._levels.get(name, []), *levels]))[:LEVELS]
 
     def tell(self, listener: Listener | None = None, among: str = "the rows") -> bool:
-        """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True then.
+        """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True if so.
 
-        among  the rows in the words of the notice.
+        among  name of the rows in the notice.
         """
         shares = {name: self._unseen[name] / rows for name, rows in self._rows.items() if rows >= FEWEST_ROWS}
         many = [
@@ -110,7 +110,7 @@ class UnseenLevels:
 MAX_NARROW_INTEGER = 2**24
 
 _FLOAT64 = np.dtype(np.float64)
-# Types of one byte that tiles keep.
+# Types whose values stay one byte in tiles.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
 
@@ -122,9 +122,9 @@ def tile_bytes(features: int) -> int:
 class FeatureBlock(NamedTuple):
     """Features of one type, side by side: filling tiles block by block is faster than feature by feature.
 
-    values  [rows, features], an array, or a table of Polars that becomes one without a change of types
-    dtype   of the values
-    places  of the features among all
+    values  [rows, features], an array, or a Polars table that becomes an array without a change of types
+    dtype   type of the values
+    places  positions of the features in a tile
     """
 
     values: NDArray[Any] | pl.DataFrame
@@ -146,10 +146,10 @@ class FeatureBlock(NamedTuple):
     def array(self) -> NDArray[Any]:
         if not isinstance(self.values, pl.DataFrame):
             return self.values
-        return self.values.to_numpy(order="c" if len(self.values) == 1 else "fortran")  # "c" takes no threads
+        return self.values.to_numpy(order="c" if len(self.values) == 1 else "fortran")  # "c" starts no threads
 
     def put(self, tiles: NDArray[Any], whole: int, last: int) -> None:
-        """Put the rows into `whole` tiles, [tiles, features, rows of a tile], and the `last` ones into the next."""
+        """Fill the first `whole` tiles, [tiles, features, rows of a tile]. Put the last `last` rows into the next."""
         values = self.array().T
         if whole:
             full = values[:, : values.shape[1] - last].reshape(len(values), whole, tiles.shape[2])
@@ -172,7 +172,7 @@ class RowBatch:
         self.features = 0
         self._types: set[np.dtype[Any]] = set()
         self._in_arrays, self._has_floats = True, False
-        for block in blocks:  # once: a single row is predicted in about the time of ten such loops
+        for block in blocks:  # a single loop: predicting one row takes the time of about ten
             self.features += block.values.shape[1]
             self._types.add(block.dtype)
             self._in_arrays &= not isinstance(block.values, pl.DataFrame)
@@ -191,7 +191,7 @@ class RowBatch:
 
     @property
     def narrow(self) -> bool:
-        """True if every value other than NaN is a float32."""
+        """True if every value other than NaN is exact in float32."""
         if _FLOAT64 in self._types:
             return False
         return all(_is_narrow_type(block.dtype) or _is_narrow(block.array()) for block in self._blocks)
@@ -199,14 +199,14 @@ class RowBatch:
     @property
     def width(self) -> int:
         """Bytes of a value in the batch or in a tile, whichever is larger. Long integers count as float32 in a tile; if
-        one of them is not, tiles take twice as many bytes."""
+        one of them is not exact in float32, tiles take twice as many bytes."""
         tile = self.tile_type(_FLOAT64 not in self._types)
         return max(dtype.itemsize for dtype in (tile, *self._types))
 
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
-        """Return the type of tiles for rows whose values are all float32 (narrow), or not.
+        """Return the type of tiles; narrow: True if all values are exact in float32.
 
-        Values of one byte stay so: tiles a quarter of the size stay in the core's cache.
+        Values of one byte stay one byte: tiles a quarter of the size stay in the core's cache.
         """
         if narrow:
             return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
@@ -219,21 +219,21 @@ class RowBatch:
         of tiles [tiles, t, features or more]. Other cells keep their values.
         """
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
-        # Full tiles before the last tile, and the rows of the last tile, at most all.
+        # Full tiles before the last tile, and rows of the last tile, which may be full, too.
         whole = max(0, self.rows - 1) // columns.shape[2]
         last = self.rows - whole * columns.shape[2]
         for block in self._blocks:
             block.put(columns, whole, last)
         if not self._has_floats:
             return True
-        # The minimum is NaN if a value is. This is quicker than testing each value.
+        # The minimum is NaN if a value is NaN. This is quicker than testing each value.
         least = np.minimum.reduce(columns[whole, :, :last], axis=None, initial=np.inf)
         if whole:
             least = np.minimum(least, np.minimum.reduce(columns[:whole], axis=None))
         return bool(least == least)
 
     def fill_missing(self, tiles: NDArray[Any], fills: NDArray[np.float64], *, by_rows: bool) -> None:
-        """Replace NaN in tiles, laid out as in `fill`, by a value for each feature."""
+        """Replace NaN in tiles, laid out as in `fill`, by the value of the feature in `fills`, float64 [features]."""
         cells = tiles[:, :, : self.features] if by_rows else tiles.swapaxes(1, 2)
         np.copyto(cells, fills.astype(tiles.dtype), where=np.isnan(cells))
 
@@ -246,7 +246,7 @@ class RowBatch:
 
 
 def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
-    """Return the error for rows that must have all values; names: of their columns."""
+    """Return the error for rows with missing values, if the trees need every value. names: names of the columns."""
     columns = zip(names, rows.columns(), strict=True)
     counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
     counts = [(name, count) for name, count in counts if count]
@@ -263,26 +263,26 @@ def _array_type(dtype: pl.DataType) -> np.dtype[Any]:
 
 
 def _is_narrow_type(dtype: np.dtype[Any]) -> bool:
-    """Return True if every value of a type is a float32."""
+    """Return True if every value of a type is exact in float32."""
     return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
 
 
 def _is_narrow(values: NDArray[Any]) -> bool:
-    """Return True if all these values of a longer type are float32: integers of a certain range are."""
+    """Return True if these values are integers in the range that float32 holds exactly."""
     if values.size == 0:
         return True
     whole = values.dtype.kind != "f"
     return whole and bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
 
 
-# Types whose values are all float32.
+# Types whose values are all exact in float32.
 NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null})
 
 
 class FeatureMap(NamedTuple):
     """Places of the features of a forest in tables of one schema, found once.
 
-    located  columns of the features that matter, by position in the dataspec.
+    located  columns of the requested features, by position in the dataspec.
     """
 
     spec: DataSpec
@@ -303,7 +303,7 @@ class FeatureMap(NamedTuple):
 
 
 def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = True) -> Reading:
-    """Return the rules for reading a table to predict: the numbers, texts and missing values of training.
+    """Return how to read a table to predict: which columns are numbers or text, and which texts are missing values.
 
     also      columns that are read in addition to the features.
     labelled  True if target, weights and groups are read, too.
@@ -340,8 +340,8 @@ def open_rows(
 ) -> Source:
     """Open a table to predict; see `reading_of`.
 
-    texts, kept  further columns of text, and ones whose text is needed, see Reading.
-    empty        True if it may have no rows.
+    texts, kept  further columns of text, and columns whose text is needed, see Reading.
+    empty        True if the table may have no rows.
     """
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
@@ -368,7 +368,7 @@ def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, Fe
 
 
 def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
-    """Return columns of another type than the feature of that name had in training."""
+    """Return the columns whose values cannot be compared with those of the feature of that name in training."""
     return [
         feature.name
         for feature in spec.features
@@ -379,9 +379,9 @@ def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
-    """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
+    """Return the places of the features, in columns or nested columns. Raises DataError unless all can be compared.
 
-    used  positions in the dataspec of the features that matter; all when None.
+    used  positions in the dataspec of the features that are needed; None for all.
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
@@ -391,13 +391,13 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
-        if missing[0] in schema:  # nested, as it was not in training
+        if missing[0] in schema:  # the column is nested, and was not in training
             hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
         noun = "feature" if len(missing) == 1 else "features"
         names = listed(list(map(repr, missing)), 5)
         raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
     located = {place: column for place, column in zip(places, found, strict=True) if column is not None}
-    # Wide tables have few pairs of types, so that each is looked at once.
+    # A wide table has few different pairs of types. Each pair is tested once.
     pairs = {(column.dtype, spec.features[place].dtype) for place, column in located.items()}
     odd = {pair for pair in pairs if not _is_comparable(*pair)}
     if odd:
@@ -411,7 +411,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
 
 
 def _alike(name: str, columns: Collection[str]) -> list[str]:
-    """Return columns whose names differ only in case or spaces around them, otherwise similar names."""
+    """Return the columns whose names differ only in case or in spaces around them; if there are none, similar names."""
     same = sorted(column for column in columns if column.strip().lower() == name.strip().lower())
     return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
@@ -419,20 +419,20 @@ def _alike(name: str, columns: Collection[str]) -> list[str]:
 def _is_comparable(dtype: pl.DataType, trained: str) -> bool:
     """Return True if values of this type can be compared with the values in training.
 
-    A column without values always can. So can any column if the feature had no values in training, because no node
-    splits on it.
+    A column without values can always be compared. If the feature had no values in training, any column can, because no
+    node splits on the feature.
     """
     if dtype == pl.Null or trained == "Null":
         return True
     return is_feature_type(dtype) and kind_of(dtype).family == kind_of(trained).family
 
 
-# Categories that an error names.
+# Most categories that an error names.
 _NAMED = 5
 
 
 class _Use(NamedTuple):
-    """Position of a feature among the used ones, and in the dataspec."""
+    """Position of a feature among the used features, `at`, and in the dataspec, `place`."""
 
     at: int
     place: int
@@ -440,14 +440,14 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """Converts tables and arrays to rows for the trees of a forest.
+    """Conversion of tables and arrays to rows for the trees of a forest.
 
-    levels  of its categories.
+    levels  levels of the categories.
     unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
-    ranks   of the training table: trees that split on ranks read these in place of values; None for other trees.
+    ranks   ranks of the training table, which replace values if trees split on ranks; None for other trees.
 
-    An unknown level has the code after the last one, and so has a missing value of a category that was never missing in
-    training: no node lists this code. If trees split on the values of levels, these take the place of codes.
+    An unseen level has the code after the last level, which no node lists. A missing value of a category that was never
+    missing in training has the same code. If trees split on the values of levels, values replace the codes.
     """
 
     spec: DataSpec
@@ -463,7 +463,7 @@ class Reader:
 
     @cached_property
     def _values(self) -> dict[int, NDArray[np.float32]]:
-        """Values of the levels of the features that have them, see Levels.code_values."""
+        """Values of the levels, by position of the feature, if its levels have values; see Levels.code_values."""
         features = enumerate(self.spec.features)
         return {place: self.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
 
@@ -472,15 +472,15 @@ class Reader:
     ) -> RowBatch:
         """Read the features `used` (positions in the dataspec) of a frame, as `features` locates them.
 
-        tally  counts the unseen levels, if given.
+        tally  counts the unseen levels; None to count nothing.
 
-        Raises DataError for levels not seen in training, where these are errors.
+        Raises DataError for unseen levels if `unseen` is "error".
         """
         columns: dict[str, _Use] = {}
         nested: dict[str, _Use] = {}
         for at, place in enumerate(used):
             found = features.located[int(place)]
-            if found.path or found.column in columns:  # of an absent struct all features are one column
+            if found.path or found.column in columns:  # all features of an absent struct are one column
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[found.column] = _Use(at, int(place))
@@ -491,14 +491,14 @@ class Reader:
         return self._as_split(RowBatch(blocks), used)
 
     def _as_split(self, rows: RowBatch, used: NDArray[np.int64]) -> RowBatch:
-        """Return the rows, with ranks in place of values if the trees split on ranks."""
+        """Return the rows as the trees read them: ranks replace values if the trees split on ranks."""
         if self.ranks is None:
             return rows
         columns = zip(used.tolist(), rows.columns(), strict=True)
         return RowBatch.of([self.ranks.of(feature, column.astype(np.float64)) for feature, column in columns])
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raise DataError for the shape of an array that does not have two dimensions and a column for each feature."""
+        """Raise DataError unless the shape of an array has two dimensions, and a column for each feature."""
         if len(shape) != 2 or shape[1] != len(self.spec.features):
             raise DataError(
                 f"the array has shape {shape}; the forest was trained on "
@@ -529,7 +529,7 @@ class Reader:
             return self._as_split(RowBatch([FeatureBlock(matrix, dtype, slice(0, used.size))]), used)
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
         ends = [0, *gaps.tolist(), used.size]
-        # Runs of features are parts of the array, which is not copied.
+        # A block for each run of adjacent features is a view of the array, not a copy.
         blocks = [
             FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], dtype, slice(begin, end))
             for begin, end in pairwise(ends)
@@ -539,7 +539,7 @@ class Reader:
     def _blocks(
         self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None
     ) -> list[FeatureBlock]:
-        """Group columns of a frame: columns of the same type that numpy shares without conversion form one block."""
+        """Group columns of a frame: columns of one type that numpy can read without conversion form one block."""
         selected = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
@@ -581,7 +581,10 @@ class Reader:
     def _seen(
         self, series: pl.Series, place: int, seen: NDArray[np.float64], tally: UnseenLevels | None
     ) -> NDArray[Any]:
-        """Return codes of levels as trees compare them, and count the unseen levels."""
+        """Return codes, or values, of levels as trees compare them, and count the unseen levels.
+
+        seen  float64 [rows], codes; NaN for missing values, and the number of codes for unseen levels.
+        """
         feature = self.spec.features[place]
         if self.unseen == "error" and (seen == feature.codes).any():
             names = ", ".join(named_levels(series, seen == feature.codes))

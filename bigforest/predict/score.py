@@ -1,7 +1,7 @@
 """Comparison of predictions with the labels of a table.
 
-Rows count by their weights, as in the out-of-bag report, where the table has the column of weights that the forest was
-trained with; else they count alike.
+`Score` compares the batches of `predict_file`. If the table has the weight column of training, rows count by weight, as
+in the out-of-bag report; otherwise all rows count alike. `score` compares a table in memory, without weights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bigforest.source.open import collected, table_in_memory
 if TYPE_CHECKING:
     from bigforest.source.source import Source
 
-# Rows whose weights are read together, and about the largest sum of all weights in steps.
+# Rows whose weights are read together, and the approximate upper bound of the sum of all weights, in steps.
 _BATCH_ROWS = 1 << 17
 _MOST_STEPS = 2.0**52
 
@@ -41,12 +41,12 @@ class FilePrediction:
 
     rows      rows written.
     scored    rows with a label and, if rows are weighted, a weight above 0.
-    accuracy  share of these whose prediction is their label; a rejected row counts as wrong.
+    accuracy  share of the scored rows whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   for each class and, in the last row, for all, as `forest.oob.metrics`. The area under the ROC curve is
               None if rows have more than 262,144 different probabilities.
     r2, mse, mae  regression metrics; None for classification.
-    poisson_deviance  of forests of the impurity poisson, likewise.
+    poisson_deviance  regression metric of forests with impurity poisson; None for others.
     weighted  True if rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
     unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
@@ -80,8 +80,9 @@ class FilePrediction:
 class ScoreWeights(NamedTuple):
     """Weights of the rows of a table, in whole numbers of steps.
 
-    name     the column of weights
-    classes  further weights by class; empty if classes have no weights
+    name     column of weights
+    classes  weight of each class, a factor of the weights of its rows; empty if classes have no weights
+    step     unit of the weights
     total    upper bound of the sum of all weights, in steps
     """
 
@@ -92,9 +93,9 @@ class ScoreWeights(NamedTuple):
 
 
 def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
-    """Read the weights of a table and return their unit; None if rows are not weighted.
+    """Read the weights of a table and choose their step; return None if rows are not weighted.
 
-    Raises DataError for weights that are not numbers of 0 or more.
+    Raises DataError for weights that are not numbers of 0 or more, and for a sum of 0.
     """
     weight = spec.weight
     if weight is None or weight.name is None or not {weight.name, spec.target.name} <= set(source.schema):
@@ -110,7 +111,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
 
 def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
-    """Return an empty Score; it is inactive if the table lacks the target, or its weights cannot be used."""
+    """Return an empty Score; it is inactive if the table lacks the target, or the weights cannot be used."""
     try:
         return Score(spec, impurity, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
@@ -118,9 +119,9 @@ def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
 
 
 class Score:
-    """Sums of metrics, batch by batch; inactive once a batch has targets that cannot be compared.
+    """Sums of metrics, batch by batch; inactive once a batch has targets that the forest cannot be compared with.
 
-    unscored  why it is inactive although the table has the target.
+    unscored  reason for being inactive if the table has the target.
     """
 
     def __init__(
@@ -148,12 +149,12 @@ class Score:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of a table that are read: the target, and the weights; none when off."""
+        """Columns of the table that `add` needs: the target, and the weights; empty if inactive."""
         weights = [] if self._weights is None else [self._weights.name]
         return [self._spec.target.name, *weights] if self.active else []
 
     def add(self, batch: pl.DataFrame, predictions: Predictions) -> None:
-        """Add the rows of a batch that have a target, unless off."""
+        """Add the rows of a batch that have a target, unless inactive."""
         if not self.active:
             return
         weights = self._weights
@@ -174,18 +175,18 @@ class Score:
 
     @property
     def counted(self) -> Metrics | NumberSums | str | None:
-        """The sums, for `join`; if off, the reason."""
+        """The sums, for `join`; the reason if inactive."""
         return self._sums if self.active else self.unscored
 
     def join(self, counted: Any) -> None:
-        """Add the sums of another process (`counted`)."""
+        """Add the sums of another process, the property `counted` of its Score."""
         if isinstance(counted, Metrics | NumberSums):
             self._sums.join(counted)  # type: ignore[arg-type]
         else:
             self._stop(self.unscored or counted)
 
-    def _stop(self, why: str | None) -> None:
-        self.active, self.unscored = False, why
+    def _stop(self, reason: str | None) -> None:
+        self.active, self.unscored = False, reason
 
     def result(self, rows: int) -> FilePrediction:
         sums, weighted = self._sums, self._weights is not None
@@ -201,6 +202,7 @@ class Score:
 
 
 def score(spec: DataSpec, answer: Any, y: Any) -> float:
+    """Return the accuracy or R2 of `answer`, the result of `Forest.predict`, for the true values `y`."""
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = collected(answer)
@@ -234,7 +236,7 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
 
 
 def labelled(spec: DataSpec, data: Any) -> pl.DataFrame:
-    """Return a table with the target as a frame, as a stream is read once. Raises DataError."""
+    """Return a table as a frame, because a stream can be read only once. Raises DataError if it lacks the target."""
     frame = table_in_memory(data, reading_of(spec))
     if spec.target.name not in frame.columns:
         raise DataError(f"the table has no column {spec.target.name!r} to score against; give y")

@@ -1,4 +1,4 @@
-"""Rules by which votes of trees become one prediction per row, made from the options of a prediction (`VoteRules`)."""
+"""Rules by which the votes of trees become predictions. `VoteRules` makes them from the options of a prediction."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class VoteRule:
           vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest among ties.
           "stochastic": class y with the probability that "soft" gives it (Tomasi 2017, section 3).
     ties  among classes with exactly equal votes: "lowest", "reject" (no answer, Ho 1995), or "random". Equal
-          means equal as float64 sums over the trees in their order, which is exact for hard votes and for
-          pure leaves.
+          means equal as float64 sums over the trees in their order, which is exact for hard votes and pure
+          leaves if all trees have the same weight.
     seed  of the draws. The draws of a row depend only on the seed and on the number of the row.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".
     quantiles  additional quantiles of a regression target: shares from 0 to 1 (Meinshausen 2006).
-    trees  numbers of the trees that answer, ascending; empty for all trees.
+    trees  numbers of the trees that vote, ascending; empty for all trees.
     conformal  additional intervals or prediction sets.
-    least_share  the least probability of the predicted class: a row with less is REJECTED.
-    power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not change the class.
+    least_share  a row is REJECTED if the probability of its predicted class is lower.
+    power  exponent of the shares of the votes, see kernels/predict/powers.py. It does not change the class.
     refined  True to correct the predictions by the boosted stage, if the forest has one.
     """
 
@@ -111,12 +111,14 @@ class VoteRule:
     def decide(self, votes: NDArray[np.float64], numbers: NDArray[np.uint64] | None) -> NDArray[np.intp]:
         """Return the class of every row, or REJECTED, from sums of votes [rows, classes].
 
-        numbers [rows] are the numbers of the rows, needed if `draws`. Oracle: tests/naive/predict.py decide.
+        numbers  uint64 [rows], numbers of the rows; needed if `draws`.
+
+        Oracle: tests/naive/predict.py decide.
         """
         if self.vote == "stochastic":
             reached = np.cumsum(votes, axis=1)
             total = reached[:, -1]
-            # The product may round up to the total, which no class would exceed.
+            # The product may round up to the total, but no cumulative sum is larger than the total.
             point = np.minimum(self._draws(numbers) * total, np.nextafter(total, 0.0))
             return (reached > point[:, None]).argmax(axis=1)
         answer = votes.argmax(axis=1)
@@ -140,7 +142,7 @@ class VoteRule:
 
 
 def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.float64]:
-    """Raise shares of the votes [rows, classes] to a power. May change them in place."""
+    """Return the probabilities for shares of the votes [rows, classes], see powers.py. May change them in place."""
     if power == 1.0:
         return shares
     from bigforest.kernels.predict.powers import raise_shares
@@ -174,12 +176,12 @@ def _class_array(target: TargetSpec) -> NDArray[Any]:
     return _classes(target).to_numpy()
 
 
-# Values of the options of `VoteRules.make`, in the order of its test for them, if none is set.
+# Values of the options of `VoteRules.make` if none is set, in the order of its tuple `options`.
 _USUAL = (None, None, None, None, None, None, "larger", (), False)
 
 
 class VoteRules:
-    """Makes the rules by which a forest predicts. Calibrates on out-of-bag rows once, when a rule needs it."""
+    """Maker of the rules by which a forest predicts. Calibrates on out-of-bag rows once, when a rule first needs it."""
 
     def __init__(self, files: ForestFiles) -> None:
         self._files = files
@@ -207,7 +209,7 @@ class VoteRules:
         coverage_by: Any = None,
         jackknife: bool = False,
     ) -> VoteRule:
-        """Return the rule of these options of `Forest.predict`. None means as in training.
+        """Return the rule for these options of `Forest.predict`. For vote and ties, None means as in training.
 
         Raises ConfigError, and DataError for the column `coverage_by`.
         """
@@ -245,7 +247,8 @@ class VoteRules:
         if reject_above is not None:
             least_share = self.calibration.reject_curve().least_share(_inner_share(reject_above, "reject_above"))
         trained_ties = "lowest" if vote == "stochastic" else files.config.tie_rule  # a stochastic vote has no ties
-        whole = vote == files.config.vote and not numbers  # as in the out-of-bag report
+        # Power and boosted stage are fitted to out-of-bag votes of all trees, with the vote of training.
+        as_reported = vote == files.config.vote and not numbers
         return VoteRule(
             vote,
             trained_ties if ties is None else ties,
@@ -255,8 +258,8 @@ class VoteRules:
             numbers,
             conformal,
             least_share,
-            files.power.amount if whole else 1.0,
-            refined=whole,
+            files.power.amount if as_reported else 1.0,
+            refined=as_reported,
         )
 
     def _conformal(
@@ -272,12 +275,12 @@ class VoteRules:
 
 
 def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
-    """Return the option `trees` as ascending numbers below `count`; none means all. Raises ConfigError."""
+    """Return the option `trees` as distinct ascending numbers below `count`, empty for None. Raises ConfigError."""
     return tuple(sorted(set(requested_trees(trees, count))))
 
 
 def requested_trees(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
-    """Return the option `trees` as numbers below `count`, as they are given; none means all. Raises ConfigError."""
+    """Return the option `trees` as numbers below `count` in the given order, empty for None. Raises ConfigError."""
     if trees is None:
         return ()
     if not isinstance(trees, Iterable) or not all(map(is_integer, trees := list(trees))):
@@ -344,7 +347,7 @@ def _check_jackknife(files: ForestFiles, by: Any) -> None:
 
 
 def _column(files: ForestFiles, by: Any) -> pl.Series:
-    """Return the column of the training table that `coverage_by` names or is. Raises ConfigError and DataError."""
+    """Return the column `coverage_by`, given as a name or a Series. Raises ConfigError and DataError."""
     column = _read_column(files, by) if isinstance(by, str) else _given_column(by)
     rows = files.spec.rows + files.spec.dropped
     if len(column) != rows:
@@ -367,7 +370,7 @@ def _given_column(by: Any) -> pl.Series:
 
 
 def _read_column(files: ForestFiles, name: str) -> pl.Series:
-    """Read a column of the training table, where the forest says it is. Raises ConfigError and DataError."""
+    """Read a column of the training table from its recorded path. Raises ConfigError and DataError."""
     from bigforest.predict.rows import open_rows
     from bigforest.storage.atomic import TemporaryFolder
 

@@ -1,4 +1,4 @@
-"""Pieces of the page. Text from data is escaped here, and HTML is written only here."""
+"""Pieces of the page of a report. Only this module writes HTML, and it escapes all text from data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigforest.plot.draw import INK, number_text, one_line, svg_of
 
 # Longest text of a cell, in characters.
 _CELL = 200
-# Longest table without buttons to sort it.
+# Most rows of a table without buttons to sort it.
 _UNSORTED_ROWS = 2
 
 _STYLE = """
@@ -48,7 +48,7 @@ summary { cursor: pointer; font-weight: bold; }
 """
 
 _SCRIPT = """
-function reachable() {  // by the keyboard: what is wider than the page and moved sideways
+function reachable() {  // lets the keyboard scroll boxes that are wider than the page
   document.querySelectorAll(".wide").forEach(function (box) {
     if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; } else { box.removeAttribute("tabindex"); }
   });
@@ -75,7 +75,7 @@ document.querySelectorAll("th button").forEach(function (button) {
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Return the whole file, without the sections that have no pieces. A section is a heading and its pieces."""
+    """Return the whole file. A section is a heading and its pieces of HTML; sections without pieces are left out."""
     kept = [(heading, pieces) for heading, pieces in sections if pieces]
     links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(kept))
     body = "".join(
@@ -107,7 +107,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table. A click on a heading sorts the rows. Numbers are aligned right."""
+    """Return a table with numbers aligned right. A click on a heading sorts the rows."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
     head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))
@@ -126,7 +126,7 @@ def folded(summary: str, content: str) -> str:
 
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
-    """Draw a chart as a figure, with text in the colour of the page. A `wide` figure scrolls sideways, not shrinks."""
+    """Draw a chart as a figure, with text in the colour of the page. A `wide` figure scrolls instead of shrinking."""
     return f"<figure{' class=wide' if wide else ''}>{inline_svg(svg_of(chart), label)}</figure>"
 
 

@@ -1,7 +1,7 @@
 """`bigforest.report_forest`: a report about a forest as one self-contained HTML file.
 
-It shows the forest with its data and options, accuracy, errors by class, by row (the largest out-of-bag losses) and by
-slice of the table, and how to reproduce the forest.
+It shows the forest with its data and options; accuracy; errors by class, by row (the largest out-of-bag losses) and by
+slice of the table; importance of the features and dependence on them; trees; and how to reproduce the forest.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def card(forest: Forest) -> list[str]:
 
 
 def again(forest: Forest) -> list[str]:
-    """Return the command, the call, the versions, and the marks of the table."""
+    """Return the command that grows the forest again, the seed, the versions and the fingerprint of the table."""
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
     if origin is not None and origin.fingerprint:
@@ -94,7 +94,7 @@ def again(forest: Forest) -> list[str]:
 
 
 def command(forest: Forest) -> list[str]:
-    """Return the words of the command that grows the forest again; DATA replaces a table that was in memory."""
+    """Return the words of the command that grows the forest again, with DATA in place of a table in memory."""
     origin, config = forest.origin, forest.config
     words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
     words += ["--target", forest.spec.target.name]
@@ -124,20 +124,20 @@ def _list_values(values: list[Any]) -> str:
     return listed([one_line(value) for value in values], _LISTED)
 
 
-# Slices of a feature of numbers.
+# Number of slices of a numeric feature.
 _PARTS = 5
-# Slices of a category: its most frequent levels.
+# Most slices of a category: its most frequent levels. A numeric feature with no more values has a slice for each.
 _LEVELS = 20
 # Smallest slice, in rows.
 LEAST_ROWS = 20
-# The most important features are sliced.
+# Number of features that are sliced, the most important ones.
 _FEATURES = 50
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Forest) -> pl.DataFrame:
-    """Return columns row and error of the out-of-bag rows: 1 for a wrong or rejected prediction; in regression the
-    loss."""
+    """Return columns row and error of the out-of-bag rows. The error is 1 for a wrong or rejected prediction; in
+    regression, it is the loss."""
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = number_losses(forest)
@@ -147,11 +147,11 @@ def row_errors(forest: Forest) -> pl.DataFrame:
 
 
 def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
-    """Return the rows of largest out-of-bag loss: columns row, truth, prediction, loss and, of classes, p_truth.
+    """Return the rows of largest out-of-bag loss: columns row, truth, prediction, p_truth (of classes only) and loss.
 
     p_truth  probability of the true class
-    loss     of classes -log(p_truth), with p_truth at least the eps of float64; of regression the squared error, or the
-             Poisson deviance with that impurity
+    loss     for classification -log(p_truth), with p_truth at least the eps of float64; for regression the squared
+             error, or the Poisson deviance with that impurity
     """
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
@@ -173,10 +173,10 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
 def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     """Return the slices of largest excess: columns feature, slice (a text), rows, error, standard_error and excess.
 
-    slice   at least LEAST_ROWS rows: a fifth of a feature of numbers by quantiles, one value of a feature with few
-            values, one level of a category, or the missing values
-    excess  error of the slice less the error of all rows, in standard errors of the slice; always positive. Among many
-            slices, some are high by chance
+    slice   part of the rows, at least LEAST_ROWS: a fifth of a numeric feature by quantiles, one value of a feature
+            with few values, one level of a category, or the missing values
+    excess  error of the slice minus the error of all rows, in standard errors of the slice; always positive. Among many
+            slices, some have a high excess by chance
     """
     errors = row_errors(forest)
     rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
@@ -208,11 +208,11 @@ def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
     if ordered:
         values = column.to_physical().cast(pl.Float64).to_numpy()
         edges = quantile_grid(values[~missing], _PARTS + 1)
-        shown = [column.filter(pl.Series(values == edge))[0] for edge in edges]
+        edge_cells = [column.filter(pl.Series(values == edge))[0] for edge in edges]
         for place, (low, high) in enumerate(pairwise(edges)):
             inside = (values >= low if place == 0 else values > low) & (values <= high) & ~missing
             sign = "from" if place == 0 else "above"
-            parts.append((f"{sign} {_value(shown[place])} to {_value(shown[place + 1])}", inside))
+            parts.append((f"{sign} {_value(edge_cells[place])} to {_value(edge_cells[place + 1])}", inside))
         return parts
     counts = column.drop_nulls().value_counts(sort=True).head(_LEVELS)
     levels = sorted(counts.get_column(column.name).to_list(), key=str)
@@ -224,7 +224,7 @@ def _value(value: object) -> str:
 
 
 _CLASSES = 10
-# Headings of columns with names too short for a page.
+# Headings in place of column names that are too short for a page.
 _HEADINGS = {
     "p_truth": "probability of the truth",
     "most_often": "most often predicted instead",
@@ -284,7 +284,7 @@ def _rejection(plot: Pictures) -> list[str]:
 
 
 def wrong(plot: Pictures, source: Source | None) -> list[str]:
-    """Return worst classes, worst rows, worst slices of the training table."""
+    """Return the confusion, the worst classes and rows, and the worst slices of the training table `source`."""
     forest = plot.forest
     if not forest.has_oob or not forest.oob.rows_used:
         return []
@@ -308,8 +308,8 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
 
 
 def worst_classes(forest: Forest) -> pl.DataFrame:
-    """Return columns class, rows, recall, precision, f1 and most_often (the most frequent vote for its wrong rows),
-    worst first."""
+    """Return the classes of lowest recall, worst first: columns class, rows, recall, precision, f1 and most_often, the
+    class most often predicted for its wrong rows."""
     metrics, confusion = forest.oob.metrics, forest.oob.confusion
     assert confusion is not None
     wrong = confusion.filter(pl.col("truth") != pl.col("prediction")).sort("rows", descending=True, maintain_order=True)
@@ -384,8 +384,8 @@ def report_forest(
     forest : Forest, str or Path
         A Forest, or its path.
     data : path or table, optional
-        The training table, for slices, permutation importance, dependence and contributions. For a forest without an
-        out-of-bag report, any rows with its features, for the last two.
+        The training table, for slices, permutation importance, the map of rows, dependence and contributions. For a
+        forest without an out-of-bag report, any rows with its features, for dependence and contributions.
     out : str or Path, default="report.html"
         Output file; its name ends in .html.
     trees : int, default=3
@@ -440,14 +440,14 @@ def report_forest(
 def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     forest = plot.forest
     # Out-of-bag importance comes first: it refuses a table that is not the training table.
-    matters = _matters(plot, data, source)
+    importance = _importance(plot, data, source)
     has_map = source is not None and forest.has_bags and forest.oob.rows_used
-    alike = [page.picture(plot.map(data), "Map of rows by proximity")] if has_map else []
+    row_map = [page.picture(plot.map(data), "Map of rows by proximity")] if has_map else []
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
-        ("Errors", [*wrong(plot, source), *alike]),
-        ("Feature importance", matters),
+        ("Errors", [*wrong(plot, source), *row_map]),
+        ("Feature importance", importance),
         ("Dependence on features", _dependence(plot, data)),
         ("Trees", _trees(plot, trees)),
         ("How to reproduce the forest", [*again(forest), page.picture(plot.time(), "Time by stage")]),
@@ -455,7 +455,7 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
 
-def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
+def _importance(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
     if plot.forest.config.boosts:
@@ -496,5 +496,5 @@ def _trees(plot: Pictures, trees: int) -> list[str]:
 
 
 def _number(cell: Any) -> Any:
-    """Return labels of classes as text; numbers unchanged."""
+    """Return a cell as text if it is not a number."""
     return cell if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)

@@ -1,14 +1,14 @@
 """Forests from forests: merging, and pruning and calibrating with labelled rows.
 
-The trees of a merged forest are in the order of the forests, renumbered, so it predicts as the forests together. Its
-run.parquet keeps the origin of each tree (forest/run_file.py); its configuration has the number of all trees, and
-the seed of the first forest, which is used for random draws in prediction only. There is no out-of-bag report: the bags
-follow from several seeds, and votes cannot be recovered exactly from the reports of the forests.
+A merged forest has the trees of all forests, in the order of the forests, renumbered. Its run.parquet keeps the origin
+of each tree (forest/run_file.py). Its configuration has the number of all trees, and the seed of the first forest,
+which is used for random draws in prediction only. There is no out-of-bag report: the bags follow from several seeds,
+and votes cannot be recovered exactly from the reports of the forests.
 
 Pruning and calibrating count the rows of each class that reach each node (`_count_rows`); the whole forest is in
-memory. Calibration replaces the class probabilities of the leaves by those of the rows (Ho 1995, section 5). Pruning
-goes bottom up: a node becomes a leaf if its majority is right on more of the rows that reach it than the leaves below
-it together (Quinlan 1987, reduced error pruning).
+memory. Calibration replaces the class counts of the leaves by the counts of these rows (Ho 1995, section 5). Pruning
+goes bottom up: a node becomes a leaf if its majority class is right on more of the rows that reach it than the leaves
+below it together, or, if requested, on as many (Quinlan 1987, reduced error pruning).
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def merge(
 ) -> Forest:
     """Merge forests into the forest `out`, with trees in the order of the forests.
 
-    They must have the same dataspec and the same options except for trees and seed. If they are shrunk by different
-    lambdas, the merged forest is shrunk by their mean, weighted by the numbers of trees. Memory: a row group of nodes.
+    The forests must have the same dataspec and the same options except for trees, seed and refine. If they are shrunk
+    by different lambdas, the merged forest is shrunk by the mean of the lambdas, weighted by the numbers of trees. A
+    row group of nodes is in memory at a time.
 
     Parameters
     ----------
@@ -133,10 +134,10 @@ def merge(
             copy_targets(headers, directory, merged)
         if config.keep_votes:
             copy_votes(headers, directory, merged)
-        # Revisions of trees, which merging keeps.
+        # Pruned and calibrated trees stay so, and run.parquet has to tell it.
         revised = [stage for forest in forests for stage in forest.files.stages if stage in (PRUNED, CALIBRATED)]
         seconds = {**dict.fromkeys(revised, 0.0), "merge": time.perf_counter() - begin}
-        # Mean lambda and power, weighted by trees, the power in quarters: the loss is flat around the best ones.
+        # Mean lambda, and mean power rounded to quarters, weighted by trees: near the best values the loss is flat.
         trees = [forest.trees for forest in forests]
         lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
         choices = Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))
@@ -147,18 +148,19 @@ def merge(
 def _check_alike(first: Forest, other: Forest) -> None:
     where = f"{first.directory} and {other.directory}"
     if first.spec != other.spec:
-        raise ConfigError(f"{where} were grown on different tables: {_difference(first.spec, other.spec)}; leave one")
+        difference = _difference(first.spec, other.spec)
+        raise ConfigError(f"{where} were grown on different tables: {difference}; leave one out")
     ours, theirs = asdict(first.config), asdict(other.config)
     for name in ours:
         if name not in ("trees", "seed", "refine") and ours[name] != theirs[name]:
             raise ConfigError(
                 f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
-                "only trees and seed may differ"
+                "only trees, seed and refine may differ"
             )
     if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
-        raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one")
+        raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one out")
     if not first.levels.equal(other.levels):
-        raise ConfigError(f"{where} were grown on different tables: the levels of categories differ; leave one")
+        raise ConfigError(f"{where} were grown on different tables: the levels of categories differ; leave one out")
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:
@@ -183,7 +185,7 @@ def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:
-    """Return the origin of the trees of the merged forest. Raises ConfigError when the same tree would occur twice."""
+    """Return the origin of the trees of the merged forest. Raises ConfigError if a tree would occur twice."""
     pieces: list[MergedForest] = []
     for forest in forests:
         before = sum(piece.trees for piece in pieces)
@@ -212,9 +214,12 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
 class Revision(NamedTuple):
     """Changes of a revision.
 
-    stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
-    known   effect of rows that the forest was trained on.
-    part    changes a part by the rows of each class that reach its nodes (int64 [nodes, classes]).
+    stage   name in run.parquet.
+    rows    name of the table of labelled rows, in messages.
+    use     name of the operation, in messages.
+    known   effect if the forest was trained on the same rows, in a notice.
+    part    function that changes a part of the forest by the number of rows of each class that reach its nodes, int64
+            [nodes, classes].
     """
 
     stage: str
@@ -235,7 +240,7 @@ def revise(
     overwrite: bool,
     listener: Listener | None,
 ) -> Forest:
-    """Write the forest, revised by the rows of `data`, to `out`.
+    """Revise a forest by the rows of `data`, and write it to `out`.
 
     Raises ConfigError, DataError for rows that cannot be predicted or have no known label, FormatError and
     OutputExistsError.
@@ -289,7 +294,7 @@ def _count_rows(
     resources: Resources,
     listener: Listener,
 ) -> list[NDArray[np.int64]]:
-    """Count the rows of each class that reach each node: for each part int64 [nodes, classes]."""
+    """Count the rows of each class that reach each node, int64 [nodes, classes] for each part."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec = forest.spec
@@ -322,7 +327,7 @@ def _count_rows(
     return by_part
 
 
-# Largest count of a class in a node; and where weights are wide.
+# Largest count of a class in a node, without and with wide weights.
 _MOST = 2**32 - 1
 _MOST_WIDE = 2**61
 
@@ -370,14 +375,14 @@ def calibrate_forest(
     10
     """
     forest = opened_forest(forest)
-    # A row weighs what rows of training do on average, in the steps of their weights.
+    # Each row has the mean weight of the training rows, in steps of their weights.
     part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", "so probabilities stay too certain", part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
 def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int) -> TreeArrays:
-    """Replace the counts of a part by these of rows, each of weight `unit`."""
+    """Replace the class counts of a part by `counts` rows, each of weight `unit`. Leaves without rows keep theirs."""
     from bigforest.kernels.predict.accumulate import add_up
 
     most = _MOST if part.counts.dtype == np.uint32 else _MOST_WIDE
@@ -448,18 +453,18 @@ def prune_forest(
 
 
 def _prune_part(part: TreeArrays, counts: NDArray[np.int64], *, prune_ties: bool) -> TreeArrays:
-    """Return a part without the nodes pruned by these counts, its nodes numbered again."""
+    """Prune a part by `counts` of rows of each class, int64 [nodes, classes], and number its nodes again."""
     from bigforest.kernels.tree.cut import CutRules, cut_trees
 
     nodes = part.feature.size
     root = part.root_of
     right_child = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
     correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
-    # In a leaf, which has no children, the result is not used.
+    # Entries of leaves, which have no children, are not used.
     below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[root + right_child]
     number, inner = np.empty(nodes, np.uint32), np.empty(nodes, np.bool_)
     rules = CutRules(cost=0.0, ties=prune_ties)
-    decrease = (below - correct).astype(np.float64)  # of wrong rows
+    decrease = (below - correct).astype(np.float64)  # decrease of the number of wrong rows by the split
     cut_trees(part.starts, right_child, decrease, rules, number, inner, np.empty(0, np.int64))
-    codes = np.zeros(nodes, np.uint32)  # of thresholds, which are not written
+    codes = np.zeros(nodes, np.uint32)  # codes of thresholds are not written
     return cut_nodes(part._replace(below=codes, above=codes), number, inner, number[root + right_child])

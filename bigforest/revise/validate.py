@@ -36,11 +36,11 @@ from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
 
 # Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
-# Pieces of the rows per thread, so that slow threads leave work to the others.
+# Pieces of a batch per thread: slow threads leave pieces to the others.
 _PIECES = 4
 _WHERE = "the validation set"
-# Notice if the validation rows are those of training.
-KNOWN_ROWS = "so their error is that of known rows; give rows that it was not trained on"
+# End of the notice if the forest was trained on the validation rows.
+KNOWN_ROWS = "so the error is too low; give rows that it was not trained on"
 _CURVE = OutputKind("validation curve", lambda path: file_kind(path) == VALIDATION.kind)
 
 
@@ -114,7 +114,7 @@ def write_validation(
 def measure(
     forest: Forest, source: Source, vote: str | None, ties: str | None, resources: Resources, listener: Listener
 ) -> pa.Table:
-    """Return the error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
+    """Return the error by number of trees, a table VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
     features = check_validation(source, spec)
 
@@ -162,13 +162,13 @@ def measure(
 def _count_errors(
     predictor: Predictor, rows: RowBatch, first: int, truth: NDArray[np.int32], votes: NDArray[np.float64], workers: int
 ) -> NDArray[np.int64]:
-    """Count wrong and missing predictions after each of these trees: int64 [2, trees].
+    """Count wrong and rejected predictions after each of these trees, int64 [2, trees].
 
     first  number of the first row, for random draws.
-    truth  int32 [rows], class of each row; -1 if it is unknown: the row is not counted.
-    votes  votes of the earlier trees, float64 [rows, classes], which are added to.
+    truth  int32 [rows], class of each row; -1 if it is unknown, and the row is not counted.
+    votes  float64 [rows, classes], votes of the earlier trees, to which these trees add.
 
-    A rejected row counts as wrong, too. Raises DataError if a value is missing that trees need.
+    A rejected row counts as wrong, too. Raises DataError if a value is missing and some splits are on projections.
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
@@ -208,6 +208,6 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     if spec.target.name not in source.schema:
         raise DataError(f"{_WHERE} lacks the target {spec.target.name!r}; it needs rows with their labels")
     targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
-    if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
+    if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (checks the labels of all batches)
         raise DataError(f"no row of {_WHERE} has a {spec.target.name!r}; there is nothing to evaluate on")
     return features

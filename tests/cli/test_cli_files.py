@@ -123,9 +123,9 @@ def test_predict__says_that_rows_were_in_the_training(folder: Path, run: Run) ->
     run("calibrate", "f", "things.parquet", "--out", "calibrated")
     assert f"{told}, so probabilities stay too certain; give rows" in run.err
     run("validate", "f", "things.parquet")
-    assert f"{told}, so their error is that of known rows; give rows" in run.err
+    assert f"{told}, so the error is too low; give rows" in run.err
     run("train", "things.parquet", "--validate", "things.parquet", "--trees", "2", "--out", "g")
-    assert f"{told}, so their error is that of known rows; give rows" in run.err
+    assert f"{told}, so the error is too low; give rows" in run.err
     run("explain", "f", "things.parquet", "--permutation", "--new-rows", "--out", "x")
     assert f"{told}, so they are not new: drop --new-rows" in run.err
     things().write_parquet("others.parquet")
