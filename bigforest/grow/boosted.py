@@ -49,17 +49,21 @@ RATE = 0.5
 LEAVES = 15
 PENALTY = 1.0
 SMOOTH = 10.0
-# Share of the features that a tree with several outputs draws, whose sums take longer. A tree with one output uses all.
+# Share of the features that a tree with several outputs draws, because its sums take longer. A tree with one output
+# uses all.
 _SHARE_OF_SEVERAL = 0.4
 LEAST_ROWS = 10
-# Mean rows of a bin. There are at most BINS bins, and at least _LEAST_BINS.
+# A number has at most one bin for each _BIN_ROWS rows, or _LEAST_BINS if these are more, and always less than BINS. The
+# bin of missing values is included.
 _BIN_ROWS, _LEAST_BINS = 128, 32
 # Rows of the table that are read at a time. Rows of each code are counted if a feature has at most COUNTED codes for
 # each row of the sequence; with more codes, sorting the codes of the rows is as fast.
 READ_ROWS, COUNTED = 1 << 20, 4
-# Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
-_BAGS, _SAMPLE = 0, 1
+# Streams of random numbers: for each row the sequences that leave it out, and whether the stage uses it; for each
+# sequence the features that its trees draw.
+_BAGS, _SAMPLE, _FEATURES = 0, 1, 2
 
+# Sequences that leave out a row, bool [SEQUENCES, possible choices of LEFT_OUT sequences].
 _PAIRS = np.array(
     [[sequence in out for out in combinations(range(SEQUENCES), LEFT_OUT)] for sequence in range(SEQUENCES)]
 )
@@ -69,7 +73,7 @@ class StageSample(NamedTuple):
     """Rows of the table that the stage uses.
 
     rows   int64 [rows], ascending
-    start  float64 [rows, outputs], scores of their out-of-bag predictions
+    start  float64 [rows, outputs], `Link.start` of their out-of-bag predictions
     loss   one of the losses of kernels/refine/link.py
     """
 
@@ -126,7 +130,7 @@ def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) ->
 def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Read the values of some rows.
 
-    read  function that reads the values of a range of rows, from its first row and its end
+    read  function of (first row, end) that reads the values of a range of rows
     rows  ascending, at least one
 
     A range has at most READ_ROWS rows, so the memory does not depend on the number of rows.
@@ -173,7 +177,7 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     if sample.loss == SQUARED:  # so that no square overflows
         unit = 2.0 ** np.frexp(np.abs(truth - start[:, 0]).max())[1]
         truth, start = truth / unit, start / unit
-    kept = SequenceRows(
+    sequence_rows = SequenceRows(
         columns,
         np.array([each.kind for each in bins], np.uint8),
         np.array([each.cuts.size for each in bins], np.int32),
@@ -182,9 +186,9 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
         start,
         np.zeros((size, outputs)),
     )
-    key = stream_key(config.seed, PURPOSE_REFINE, 2, sequence)
+    key = stream_key(config.seed, PURPOSE_REFINE, _FEATURES, sequence)
     rules = StageRules(sample.loss, RATE, LEAVES, LEAST_ROWS, PENALTY, SMOOTH)
-    nodes = grow_rounds(kept, rules, _features_per_tree(features, outputs), key, rounds)
+    nodes = grow_rounds(sequence_rows, rules, _features_per_tree(features, outputs), key, rounds)
     nodes = nodes._replace(value=nodes.value * unit)
     with np.errstate(over="ignore"):
         return _with_values(nodes, bins, min(unit, 2.0**500))
@@ -265,7 +269,10 @@ def _number_bins(store: Store, feature: int, codes: NDArray[Any], counts: NDArra
 
 
 def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays:
-    """Return grown nodes with thresholds and levels instead of bins, and gains for errors in units of `unit`."""
+    """Return grown nodes with thresholds and levels instead of bins.
+
+    unit  unit of the errors that the nodes were grown on; gains are multiplied by its square
+    """
     feature, cut, size = nodes.feature, nodes.cut, nodes.feature.size
     threshold, levels = np.full(size, np.nan), None
     kinds = np.array([each.kind for each in bins])

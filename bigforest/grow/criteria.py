@@ -227,7 +227,7 @@ def register_criterion(criterion: ScoredCriterion) -> None:
 def criterion_named(name: str) -> Criterion:
     """Return the criterion of this name. Raise ConfigError if it is not known in this process."""
     if name not in _CRITERIA:
-        raise ConfigError(f"there is no impurity {name}; it is registered by code that this process has not run")
+        raise ConfigError(f"the impurity {name} is not known; run the code that registers it in this process")
     return _CRITERIA[name]
 
 

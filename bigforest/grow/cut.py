@@ -1,8 +1,8 @@
 """Cut grown trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha`.
 
 A tree is grown without these options and then cut, before out-of-bag rows are routed down it. The split of a node
-depends only on its rows and its key, so the result is the tree that growing best-first, or stopping at splits that
-decrease the impurity too little, would give. Oracle: tests/naive/cut.py, which grows in these ways.
+depends only on its rows and its key. The result is therefore the same tree as if it were grown best-first, or if
+growing stopped at splits that decrease the impurity too little. Oracle: tests/naive/cut.py, which grows in these ways.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
 from bigforest.options.train_config import TrainConfig
 
-# Decreases that differ from an option by this share are equal to it: they are rounded.
+# Decreases are rounded. A decrease that differs from an option by at most this share counts as equal to it.
 _ROUNDING = 2.0**-40
 # Values of a node that becomes a leaf.
 _LEAF: dict[str, Any] = {
@@ -67,8 +67,9 @@ def cut_nodes(
 ) -> TreeArrays:
     """Return the nodes that remain.
 
-    number, inner  new numbers, and which nodes are inner ones, see kernels/tree/cut.py cut_trees
-    right          new number of the right child; anything in leaves
+    number  new number of each node in its tree, or REMOVED
+    inner   bool [nodes], True if the node is an inner node of the cut tree
+    right   new number of the right child of each inner node; any number in leaves
     """
     kept = np.flatnonzero(number != REMOVED)
     leaf = ~inner[kept]

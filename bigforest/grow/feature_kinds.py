@@ -23,7 +23,7 @@ class Features(NamedTuple):
 
     codes      number of codes of each feature
     kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/scan/categorical_missing.py
-    min_level  int64 [features], the option `min_level`, in weights of the bag
+    min_level  int64 [features], the option `min_level`, as a weight of bag rows
     """
 
     codes: tuple[int, ...]

@@ -2,8 +2,9 @@
 
 Missing cells of a number (`fill_of`) have the mean of the present values; each row counts once, whatever its weight. If
 the mean equals a value, or is within a bin, it is moved up past it, or below all values, so that a threshold can tell
-missing cells from all others. If no number is free it stays. A feature without missing values has the mean of the first
-rows, as float32, for rows that are predicted.
+missing cells from all others. If no number is free it stays. Instead of the mean, a feature with a single value has 0,
+or 1 if this value is 0. A feature without missing values has the mean of the first rows, as float32, for rows that are
+predicted.
 
     values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
 
@@ -147,7 +148,7 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
     values = executor.gather(level_values, [(store, config, place) for place in categories])
     levels = dict(zip(categories, values, strict=True))
     fill_values = dict(zip(gaps, executor.gather(fill_of, [(store, place) for place in gaps]), strict=True))
-    store.fetch(None, range(1))  # at once
+    store.fetch(None, range(1))  # all features at once
     for place, feature in enumerate(features):
         if place in levels:
             category_values = levels[place]
@@ -160,7 +161,7 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
 
 @dataclass(frozen=True)
 class PutFills:
-    """Adds values for missing cells of the features and for levels of categories to a store; can be pickled."""
+    """A function that adds values for missing cells and for levels of categories to a store; can be pickled."""
 
     fills: tuple[float, ...]
     levels: tuple[tuple[int, LevelValues], ...]
@@ -200,7 +201,8 @@ def _finite_codes(store: Store, feature: int) -> range:
 
 
 def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
-    """Return the mean of a feature over its first rows with some codes; the lowest value if there are none.
+    """Return the mean of a feature over those of its first `rows` rows that have a code in `codes`; the lowest value if
+    there are none.
 
     Each value is rounded to the nearest of _STEPS steps of the range of these codes, so the order of rows does not
     matter.

@@ -65,11 +65,11 @@ from bigforest.store.store import Dictionaries, Store
 _MAX_ROWS = 2**32 - 1
 _MAX_ROWS_IN_MEMORY = 2**31 - 1
 _MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
-# With `feature_fraction`, a node repeats the draw until it has a feature. Most rounds of draws, on average.
+# With `feature_fraction`, a node repeats the draw until it has a feature. This is the largest mean number of rounds.
 _MAX_ROUNDS = 1_000
 # Bytes of nodes that are kept, so that the first prediction of a forest need not read them.
 _KEPT_BYTES = 1 << 30
-# What `compile_for` has compiled in this process.
+# Kinds of forests whose kernels `compile_for` has compiled in this process.
 _compiled: set[tuple[Any, ...]] = set()
 
 
@@ -104,14 +104,17 @@ class KeptTrees(NamedTuple):
         return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
 
     def packed(self, lambdas: tuple[float, ...], workers: int, used: NDArray[np.int64] | None) -> PackedTrees:
-        """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas; used: see `load`."""
+        """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas.
+
+        used  positions of the features that rows will have; None for the features that nodes split on
+        """
         return pack(self.parts, self.spec, lambdas, workers, used)
 
 
 class Grower:
     """Grower of the parts of a forest. Creating it compiles the kernels. Leaving its context frees memory and scratch.
 
-    trees_per_call  a call of `grow` is efficient with at least this many trees
+    least_trees  smallest number of trees with which a call of `grow` is efficient
 
     Raises DataError for a table that is too large, ConfigError for a memory budget that is too small, and FormatError
     for an existing part that is damaged or belongs to another forest.
@@ -138,16 +141,16 @@ class Grower:
         self._kept: dict[int, list[TreeArrays]] = {}
         self._kept_bytes = 0
         self._decreases = DecreaseSums(len(store.spec.features))
-        self.trees_per_call = self._plan.group if by_passes else self._executor.size
+        self.least_trees = self._plan.group if by_passes else self._executor.size
 
     def __enter__(self) -> Grower:
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._scratch:
-            self.rest()
+            self.free_memory()
 
-    def rest(self) -> None:
+    def free_memory(self) -> None:
         """Free the memory that is kept for further trees."""
         self._executor.run_on_all_workers(forget_shared, *self._job[:2])
 

@@ -59,7 +59,7 @@ _WAITING_BYTES = 16 << 30
 # Each worker gets this many subtrees, so that none waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# With boosting, all rows are routed through a tree when it is grown. Bytes of its node and ballot, without counts.
+# With boosting, all rows are routed through each grown tree. Bytes of a node and its ballot for that, without counts.
 _BOOSTED_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT_BYTES = 8
@@ -69,8 +69,8 @@ _MIN_ROWS = 4_096
 _MAX_CELLS = 1 << 18
 # Bytes of a node while thresholds are looked up. Only half of the nodes have thresholds.
 _LOOKED_UP_BYTES = 20
-# After passes, out-of-bag rows are routed through nodes that are mapped from a file. Bytes of a node there: nodes that
-# take more than the budget would be read from the disk again for each block of rows.
+# Bytes of a node in the mapped file through which out-of-bag rows are routed after passes. If the nodes took more than
+# the budget, they would be read from the disk again for each block of rows.
 _ROUTED_BYTES = 25
 # Bytes of a level in the list of levels of a node in the upper part of a tree.
 _LISTED_LEVEL_BYTES = 12
@@ -84,8 +84,8 @@ _SCORED_BYTES = 48
 # left. The counts of a single category may take all the room.
 _ORDERING_BYTES = 96
 _LEVEL_SET_BYTES = 16
-# Nodes split by passes, for each (largest node grown in memory) rows of the bag. An estimate: more than 1, because
-# children have unequal sizes and become small enough at several depths.
+# Estimate of the nodes split by passes, as a multiple of (rows of the bag / rows of the largest node grown in memory).
+# It is more than 1, because children have unequal sizes and become small enough at several depths.
 _SPLITS_PER_SUBTREE = 4
 
 
@@ -97,7 +97,7 @@ class GrowPlan:
     limits   limits of passes over the store, which split large nodes; None if whole trees grow in memory
     group    trees that share passes
     memory   most bytes of anonymous memory
-    keeps    the finished trees stay in memory for the first prediction
+    keeps    True if the finished trees stay in memory for the first prediction
     """
 
     workers: int
@@ -184,7 +184,7 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int
     nodes  nodes of all trees of a call together
     """
     distinct = distinct_rows(shape.rows, config, shape.classes)
-    out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
+    out = shape.rows - round(0.8 * distinct)  # `distinct` is an upper bound, and a lower one is needed
     projected = 8 * out if family_of(config).max_terms(shape.features, config) else 0
     beyond_bags = 8 * out * per_call + 8 * out + projected + 4 * shape.rows - ROW * distinct * per_call
     kept = per_call * 8 * out + nodes * (6 + 4 * max(shape.classes, 2))

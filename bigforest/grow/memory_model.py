@@ -15,9 +15,8 @@ T = TypeVar("T")
 
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
-# Of each thread, at most: the near copy of a subtree's codes or values that stays in its cache
-# (kernels/columns/code_cache.py), 1.3 MB, and features side by side, 1.2 MB
-# (kernels/scan/two_class.py).
+# Most bytes of each thread for the near copy of a subtree's codes or values, which stays in its cache
+# (kernels/columns/code_cache.py), 1.3 MB, and for features side by side (kernels/scan/two_class.py), 1.2 MB.
 COPIED = 2_500_000
 # Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.
 NODE = 60
@@ -30,7 +29,7 @@ _LISTED = 8
 _WRITTEN_LEVEL = 24
 # Bytes of a level while its value is found: sizes and groups 24, the value in single precision and in a dictionary 12.
 _LEVEL_VALUE = 36
-# Further bytes of a row of a growing regression tree, and of a node of it.
+# Further bytes of a row, and of a node, of a growing regression tree.
 _NUMBER = 24
 _NUMBER_NODE = 24
 
@@ -107,7 +106,8 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
     if extras.non_plain_features:
         levels = min(rows, extras.category)
-        # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
+        # A node lists at most half of its levels. All nodes of one depth together list at most half as many levels as
+        # they have rows.
         listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
         size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
@@ -131,7 +131,7 @@ def code_bytes(shape: Shape) -> int:
 
 
 def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
-    """Group consecutive items as long as their sizes fit; an item that does not fit is alone."""
+    """Group consecutive items as long as their sizes fit in `room`. An item that is larger is a group of its own."""
     groups: list[list[T]] = []
     left = 0
     for item, size in zip(items, sizes, strict=True):

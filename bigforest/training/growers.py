@@ -146,7 +146,7 @@ class WeighingGrower(Grower):
         missing = missing_parts(self._weighed, parts, advance)
         super().grow(missing, lambda _: None)
         if self._job.resources.memory is not None:
-            self.rest()
+            self.free_memory()
         weigh_parts(self._weighed, self._job.directory, missing, advance)
         for part in missing:
             part_path(self._job.directory, part.start).unlink()
@@ -259,10 +259,10 @@ def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
     write_levels(job.directory, job.header())
     grower = grower_of(job)
     with stage("grow", job.config.trees, "trees", job.listener) as progress, grower, OobMonitor(job) as monitor:
-        for round_parts in _rounds(parts, max(STEP, grower.trees_per_call)):
+        for round_parts in _rounds(parts, max(STEP, grower.least_trees)):
             grower.grow(round_parts, progress.advance)
             if job.resources.memory is not None:
-                grower.rest()
+                grower.free_memory()
             converged = settled_at(monitor.add(round_parts), tolerance)
             if converged is not None:
                 return converged

@@ -68,8 +68,8 @@ def dictionary_of(store: Store) -> CodeDictionary:
 class RandomSearch(FeatureSearch):
     """The search for the best of some random splits."""
 
-    # For numbers that were requested: the number of the split (kernels/scan/categorical_missing.py), and the largest
-    # code below its threshold.
+    # For each numeric feature whose cut is drawn: the split number (kernels/scan/categorical_missing.py), and the
+    # largest code below the threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def _histogram(self, feature: int, most: int) -> Histogram:
@@ -83,7 +83,8 @@ class RandomSearch(FeatureSearch):
             self._cut_number(feature, int(answer.low), int(answer.high))
 
     def _cut_number(self, feature: int, least: int, high: int) -> None:
-        """Draw a cut between the codes `least` and `high`, and request the counts above it."""
+        """Draw a cut between the codes `least` and `high`, and request the counts above it. If the codes are equal,
+        offer to split off the missing values."""
         if least == high:
             self._offer_missing(feature)
             return
@@ -114,7 +115,7 @@ class NodeCodes(NamedTuple):
     """Rows in codes that are ranks among these rows, except for categories; missing values have code 0.
 
     dictionary  values of these codes; none for categories
-    table_code  uint32, as long as the dictionary: codes in the table
+    table_code  uint32, code in the table of each value of the dictionary
     kinds       Features.kinds
     """
 
@@ -133,7 +134,7 @@ class NodeCodes(NamedTuple):
 
 
 def codes_of_rows(codes: Codes, store: Store, features: Features) -> NodeCodes:
-    """Rank the codes of some rows of the store again, among these rows. Read every dictionary in ascending order.
+    """Replace the codes of some rows by their ranks among these rows. Read every dictionary in ascending order.
 
     Memory: the codes once more, and NODE_VALUE bytes a cell.
     """

@@ -54,7 +54,7 @@ class Family(ABC):
     oracle       naive functions that its trees are compared with
     compiling    approximate number of compiled functions, and processor seconds of compiling them
     variants     values of its options for which further kernels are compiled
-    uses_values  passes read values, written to scratch first, not codes
+    uses_values  True if passes read values, which are written to scratch first; False if they read codes
     """
 
     name: str
@@ -76,7 +76,7 @@ class Family(ABC):
         return features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """Return the terms of a large oblique node on a table of `features` features; 0 without oblique nodes."""
+        """Return the number of terms of a large oblique node, given the number of features; 0 without oblique nodes."""
         return 0.0
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
@@ -92,7 +92,7 @@ class Family(ABC):
 
     @abstractmethod
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """Return the memory for growing whole trees, as many as `trees_per_call`, of this many rows and splits."""
+        """Return the memory for growing whole trees; rows, splits: of `trees_per_call` trees together."""
 
     @abstractmethod
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:

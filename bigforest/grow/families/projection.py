@@ -78,8 +78,8 @@ _CHUNK = 1 << 16
 class DecodedTable(NamedTuple):
     """The values of a table in scratch files.
 
-    runs   by run of blocks: path of its files, without the type, and CRC-32 of each column of each block, int64
-           [features, blocks]
+    runs   for each run of blocks the path of its files, without the ending, and the CRC-32 of each column of each
+           block, int64 [features, blocks]
     place  uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans  smallest and largest value of each feature
     steps  steps in which features are summed; None if the family needs no sums
@@ -96,7 +96,7 @@ def decode_table(
 ) -> DecodedTable:
     """Write the values of the table into `folder`, files for each of the runs of blocks `ranges`.
 
-    most  float64 of a dictionary that a task may hold
+    most  most values of a dictionary that a task may hold, as float64
     """
     features = range(len(store.spec.features))
     ends = np.array([store.ends(feature) for feature in features])
@@ -185,7 +185,7 @@ def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
 
 
 def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
-    """Return the columns of some places from matrices that hold, for each width, the columns of this width in order."""
+    """Return columns in the order of `place`; matrices: for each width a matrix of its columns, in the same order."""
     rows = {matrix.itemsize: iter(matrix) for matrix in matrices}
     return [next(rows[width]) for width in place[:, 0].tolist()]
 
@@ -212,7 +212,7 @@ def code_columns(
 
         column   0.5  0.1  0.5        codes   1  0  1        values   0.1  0.5
 
-    used  rows that the columns have values of, among this many `rows`; other rows get the code 0. None for all.
+    used  numbers of the rows that the columns have values for. Others of the `rows` rows get code 0. None for all.
     """
     matrix = (np.empty if used is None else np.zeros)((count, rows), np.uint32)
     where = slice(None) if used is None else used
@@ -232,13 +232,13 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
-    """Return True if all values are whole numbers of at most this size, reading them in chunks as they are mapped."""
+    """Return True if all values are whole numbers of size at most `most`. Reads chunks, as the array may be mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     return all(((np.floor(chunk) == chunk) & (np.abs(chunk) <= most)).all() for chunk in chunks)
 
 
 def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:
-    """Return the pool with thresholds for the nodes that split on a column of `dictionaries`, too."""
+    """Return the pool with the thresholds of nodes that split on a single column; dictionaries: of the columns."""
     axis = nodes.feature >= 0
     offsets, low, high = dictionaries
     start = offsets[nodes.feature[axis]]
@@ -249,12 +249,12 @@ def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: Direction
 
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """A TableView whose cells are values. The data of a tree are class means, axes, or a subspace."""
+    """A TableView whose cells are values. The data of a tree are sums for class means, axes, or a subspace."""
 
     decoded: DecodedTable
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
-        # A file of values is of one run of blocks, for any number of tasks.
+        # Each run of blocks has its own files of values, whatever the number of tasks.
         return [(blocks,) for blocks in self.decoded.runs]
 
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> ValueReader:
@@ -298,10 +298,10 @@ class ProjectionFamily(Family):
     """A family of trees that split on projections."""
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        check_plain(shape)  # of values: tables that are not plain are filled
+        check_plain(shape)  # only fails for ranks: otherwise categories and missing values are filled
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
-        # `shared.scratch` makes what kernels need for a tree.
+        # `shared` is a SparseObliqueTrees or SubspaceTrees; `scratch` makes the scratch of the kernels for a tree.
         store = call.sampler.store
         scratch = shared.scratch(store, call.rows.items, call.first)
         nodes, pool = grow(store.codes, call.by_row, *call.rows, scratch)
@@ -337,5 +337,5 @@ def random_access_bytes(shape: Shape) -> int:
 
 
 def decoded_bytes(shape: Shape) -> int:
-    """Return the bytes of a value of the table in scratch, as far as known."""
+    """Return the bytes of a value of the table in scratch: 8, the most, unless all values are known to be 0 or 1."""
     return 1 if shape.bits else 8

@@ -41,5 +41,5 @@ def known_families() -> list[Family]:
 def family_of(config: TrainConfig) -> Family:
     """Return the family of a forest. Raise ConfigError if it is not known in this process."""
     if config.family not in _FAMILIES:
-        raise ConfigError(f"there is no family {config.family}; it is registered by code that this process has not run")
+        raise ConfigError(f"the family {config.family} is not known; run the code that registers it in this process")
     return _FAMILIES[config.family]

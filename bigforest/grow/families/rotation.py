@@ -81,7 +81,8 @@ _SAMPLE = 0.75
 # Values are counted in this many steps of their column's range, so that sums of products are exact in 64 bits.
 _STEPS = 2.0**15
 _MAX_SWEEPS = 60
-# Streams of a tree: 0 divides the features, 1 + subset samples rows, and from here on they draw classes.
+# Streams of random numbers of a tree: 0 divides the features (or draws random axes), 1 + subset samples rows, and
+# _CLASSES + subset draws classes.
 _CLASSES = 2**32
 
 
@@ -97,11 +98,11 @@ def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
 def with_others(
     config: TrainConfig, axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Extend axes of some features, float64 [axes, rotated], to axes of all. The other features follow, an axis each.
+    """Extend axes of the rotated features, float64 [axes, rotated], to all features. Append an axis for each other one.
 
     scale  float64 [features], see RotationFamily.tree_axes
 
-    Raise ConfigError for another number of axes than that of the options.
+    Raise ConfigError if the method `axes` of the family returned another shape.
     """
     shape = config.axis_count(scale.size) - (scale.size - rotated.size), rotated.size
     if axes.shape != shape:
@@ -127,9 +128,9 @@ def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> N
 
 
 def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> tuple[Codes, Dictionaries]:
-    """Return the projections of some rows (ascending) on axes: codes of all rows, and the values of the codes.
+    """Return the projections of `rows`, ascending, on axes: codes of all rows of the store, and values of the codes.
 
-    An axis with a projection that is not finite has a single code. The codes of other rows are 0.
+    Rows that are not in `rows` have code 0. An axis with a projection that is not finite has a single code.
     """
     projections = np.empty((len(axes), rows.size))
     for start in range(0, rows.size, _BLOCK):
@@ -231,7 +232,7 @@ def subsets(config: TrainConfig, tree: int, features: int) -> list[NDArray[np.in
 
 
 def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> NDArray[np.bool_]:
-    """Draw the classes whose rows the components of a subset use: each with probability 1/2, again if none was
+    """Draw the classes whose rows the components of a subset use, each with probability 1/2. Repeat while none is
     drawn."""
     key, begin = axes_key(config.seed, tree, _CLASSES + subset), 0
     while True:
@@ -291,7 +292,7 @@ def principal_axes(
 
 
 def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
-    """Return the numbers of a stream from `begin` to before `end`."""
+    """Return the random numbers of a stream from number `begin` to before number `end`."""
     return draw_rows(key, np.arange(begin, end, dtype=np.uint64))
 
 
@@ -458,7 +459,7 @@ class RotationTable(ProjectionTable):
 
 
 class RotationFamily(ProjectionFamily):
-    """Each tree has its own axes, and is grown on the projections on them as on features."""
+    """A family of trees that split on projections on axes, as on features. Each tree has its own axes."""
 
     name = "rotation"
     splits_on = ("one coordinate of the table, standardised and rotated for every tree", "Rodriguez et al. 2006")
@@ -515,7 +516,7 @@ class RotationFamily(ProjectionFamily):
             spilled=8 * axes,
             node=self.node_terms(shape, config),
             kept=(24 * axes * shape.features + sums) * kept_trees(shape, config),
-            before=1 + config.has_components,  # the range of axes, and the axes themselves if they depend on rows
+            before=1 + config.has_components,  # lost axes; moments, if axes depend on rows
             decoded=decoded_bytes(shape) * shape.features,
             sweeps=3,  # a deviation needs the mean first
         )

@@ -3,7 +3,7 @@
 Each node draws some directions: columns of a sparse random matrix (`Sparse`) and, with `mean_difference`, differences
 of class means of the tree or of the node. In memory, kernels draw them (kernels/oblique/search.py). By passes, a large
 node draws the same directions here (`DirectionSearch`), and passes project its rows on them. Class means need sums,
-which are requested before. If all directions are constant, features are tried one by one.
+which are requested first. If all directions are constant, features are tried one by one.
 
 `SparseDraws` has the data for both ways: the random matrix, the scale of features, and the steps in which features are
 summed.
@@ -89,7 +89,7 @@ _LARGEST_SCALE = 2.0**500
 
 
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
-# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 24.
+# Further bytes of a row of a growing tree: projections on two directions 16, scratch for sorting projections 24.
 _PROJECTED = 40
 # Share of the features that have a weight in a direction.
 _SHARE: dict[str, Callable[[int], float]] = {
@@ -228,7 +228,9 @@ def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> CodeValue
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
-    """Return the factor of the weights of each feature: 1, 1 / deviation, or 1 / range; 0 if this is not finite.
+    """Return the factor of the weights of each feature: 1, 1 / deviation, or 1 / range.
+
+    It is 0 if the deviation or range is not finite, or so small that the feature is practically constant.
 
     most  codes of a feature that may be counted at once; None for all
     """
@@ -359,8 +361,8 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """A ProjectionTable. The data of a tree are the sums of steps of its bag, int64 [features, classes], and its class
-    weights, if class means are computed on the tree."""
+    """A ProjectionTable. If class means are computed on the tree, the data of a tree are the sums of steps of its bag,
+    int64 [features, classes], and its class weights; otherwise None."""
 
     draws: SparseDraws
 
@@ -414,9 +416,8 @@ class SparseObliqueTable(ProjectionTable):
         oblique = make_oblique(self.draws.sparse, means, codes, values, items.size, regression)
         if tree_data is not None:
             means.sums[:] = tree_data[0]
-            find_differences(
-                means, self.draws.sparse.scale, tree_data[1].copy()
-            )  # not read-only, as it may be when received
+            total = tree_data[1].copy()  # arrays that another process sent may be read-only
+            find_differences(means, self.draws.sparse.scale, total)
             project_differences(codes, values, items, means, oblique.value[0])
         nodes, pool = grow(codes, by_row, *subtree, oblique)
         high = [self.largest_equivalent(feature, values) for feature, values in enumerate(dictionaries)]
@@ -454,7 +455,7 @@ def mean_differences(
 
 
 class SparseObliqueFamily(ProjectionFamily):
-    """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
+    """A family whose nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
 
     name = "sparse-oblique"
     splits_on = (

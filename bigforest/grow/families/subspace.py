@@ -7,11 +7,11 @@ are zeros and ones (`SubspaceColumns`).
 Subspaces. The subsets of a size are numbered. The trees of this size take them in the order of a keyed permutation of
 the numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
 
-By passes a large node (`SubspaceSearch`) requests the sums for its class means, then the counts between the points
-from mean to mean, or a perceptron. A perceptron needs the rows of a node in order, so one task reads all blocks, with
-the weights of the perceptron so far (`train_perceptrons`). A pass over the rows trains, and counts the errors of the
-previous pass: n training passes read the rows n + 1 times. If the rows of a node fit in memory, all its training
-passes run there (kernels/subspace/split.py).
+By passes a large node (`SubspaceSearch`) requests the sums for its class means, then a perceptron. Without
+perceptrons, or if the perceptron does not split the node, it requests the counts between the points from mean to mean.
+A perceptron needs the rows of a node in order, so one task reads all blocks, with the weights of the perceptron so far
+(`train_perceptrons`). A pass over the rows trains, and counts the errors of the previous pass: n training passes read
+the rows n + 1 times. If the rows of a node fit in memory, they are read once for all training passes.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
     for feature in range(features):
         if len(chosen) == size:
             break
-        left = features - feature
-        with_it = count * (size - len(chosen)) // left  # combinations of those left that begin with this feature
+        remaining = features - feature
+        with_it = count * (size - len(chosen)) // remaining  # combinations of the remaining ones with this feature
         if number < with_it:
             chosen.append(feature)
             count = with_it
@@ -169,8 +169,8 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
     """Return True if trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
 
-    Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
-    one included, with every mistake (Novikoff 1962).
+    Weights of bits have 32 bits. With every mistake, the sum of squares of a perceptron's weights grows by at most the
+    number of ones in a row, the constant one included (Novikoff 1962). The condition keeps projections below 2**31.
     """
     return shape.bits and not config.ranks and shape.rows * epochs * (shape.features + 1) ** 2 < 2**62
 
@@ -329,8 +329,8 @@ def train_by_passes(
 ) -> dict[int, TrainedPerceptron]:
     """Train the requested perceptrons of some nodes.
 
-    rows  yields the rows of some nodes, in order
-    most  bytes of rows that may be held
+    rows  function that yields the rows of some nodes, in order
+    most  most bytes of rows in memory
     """
     trainers = {entry: PerceptronTrainer(request) for entry, request in requests.items()}
     waiting = list(requests)
@@ -384,8 +384,9 @@ class TreeSpace(NamedTuple):
 class SubspaceSearch(NodeSearch):
     """The search for the split of one node: in the columns that the node draws, then in all.
 
-    It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to
-    mean, and takes the same split as kernels/subspace/split.py.
+    It requests the sums for its class means, then a perceptron. Without perceptrons, or if the perceptron does not
+    split the node, it requests the class counts between the stops from mean to mean. It takes the same split as
+    kernels/subspace/split.py.
     """
 
     def __init__(
@@ -435,7 +436,7 @@ class SubspaceSearch(NodeSearch):
             choose_columns(subspace, key, np.uint64(count))
             column = subspace.column[:count].astype(np.int64)
             space = some_columns(subspace.space, column)
-            del subspace  # not to hold as many as there are nodes
+            del subspace  # otherwise each waiting node would hold one
             sums = yield StepSums(space.feature.astype(np.uint32))
             subspace = scratch()
             differ, begin, end = aim_node(subspace, key, np.uint64(count), total, sums)
@@ -530,7 +531,10 @@ class SubspaceTable(ProjectionTable):
 def train_perceptrons(
     table: SubspaceTable, asked: SplitRequest, requests: dict[int, PerceptronRequest]
 ) -> dict[tuple[int, int], TrainedPerceptron]:
-    """Task: train the perceptrons of nodes of a tree; return them by tree and node. asked: without probes."""
+    """Task: train the perceptrons of nodes of a tree. Return them by tree and node.
+
+    asked  request without probes, which routes the rows to the nodes
+    """
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         chosen = {entry: requests[entry] for entry in entries}
@@ -545,7 +549,7 @@ def train_perceptrons(
 class SubspaceFamily(ProjectionFamily):
     """A family of trees in subspaces.
 
-    learns  nodes train perceptrons; else they split between two class means
+    learns  True if nodes train perceptrons; False if they only split between two class means
     """
 
     oracle = "tests/naive/subspace.py"

@@ -4,8 +4,8 @@
 2. Offer the edge of every bucket as a split; `SplitScorer` keeps the best.
 3. Bound the scores of all splits inside each bucket. Drop the buckets whose bound is below the best score.
 4. Open the other buckets: collect their rows (`Collect`) or, if there are too many rows, count them in narrower
-buckets. 5. Continue with the responses of the next pass until no request is left. The best split is then the same as in
-memory.
+   buckets.
+5. Continue with the responses of the next pass until no request is left. The best split is then the same as in memory.
 
     pass 1   buckets   [ 0..249 ][ 250..499 ][ 500..749 ][ 750..999 ]    codes of one feature
              edges             .31         .55         .40                scores of the splits between buckets
@@ -130,8 +130,7 @@ class SplitScorer:
     """Comparison of the splits of one node, exact for weights of any size. Oracle: tests/naive/split.py.
 
     Counts are sums over many blocks and may exceed the integers of kernels. Float scores therefore select the few
-    splits
-    that could be best, and Python integers decide.
+    splits that could be best, and Python integers decide.
 
     stats   layout of the statistics
     centre  number that is subtracted from regression targets
@@ -370,8 +369,8 @@ class FeatureSearch(HistogramSearch):
     values are in no bucket: their statistics are the rest of the node. A category has a bucket for each level, so no
     bucket needs opening. `pending` is empty if every feature is known to be constant.
 
-    order   int64 [features], in which they are drawn
-    wanted  how many are drawn
+    order   int64 [features], the features in the order in which they are drawn
+    wanted  number of features to draw
     """
 
     key: np.uint64
@@ -392,7 +391,7 @@ class FeatureSearch(HistogramSearch):
     def _draw(self) -> None:
         """Request features until enough are drawn, if none of them turns out constant.
 
-        Features found constant are replaced in the next round. Features for which there is no room wait for it.
+        Features found constant are replaced in the next round. Features wait if there is no room for their histogram.
         """
         hoped, room, redraw = self._usable, self.context.limits.room, self.context.rules.redraw
         while self._drawn < self.order.size and (
@@ -422,10 +421,9 @@ class FeatureSearch(HistogramSearch):
         return True
 
     def _is_number(self, feature: int, answer: HistogramCounts) -> bool:
-        """Record the counts of a feature, and offer the splits of a category; return True if it is a number to
-        split."""
-        gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
-        missing = self.context.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
+        """Record the counts of a feature. Offer the splits of a category. Return True for a number to be split."""
+        missing_counts = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
+        missing = self.context.features.kinds[feature] == MISSING and self.scorer.stats.weight(missing_counts) > 0
         if answer.low > answer.high or (answer.low == answer.high and not missing):
             self.constant[feature] = True
             return False
@@ -434,7 +432,7 @@ class FeatureSearch(HistogramSearch):
             return False
         self._usable += 1
         if missing:
-            self._missing[feature] = gone
+            self._missing[feature] = missing_counts
         return True
 
     def _offer_missing(self, feature: int) -> None:

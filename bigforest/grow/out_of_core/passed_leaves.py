@@ -46,8 +46,8 @@ from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, map
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
-# Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of trees that split on features, with
-# categories among these, and on projections.
+# Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of codes as thresholds, of trees that split
+# on features, on features some of which are categories, and on projections.
 _NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
 _CUTS = {"below": "<u4"}
 _ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}
@@ -75,7 +75,7 @@ def split_types(spec: DataSpec, *, projected: bool) -> dict[str, str]:
     return _ON_LEVELS if has_levels(spec) else _ON_FEATURES
 
 
-# Copies the splits of a tree while its pieces pass through.
+# Function of (tree, pieces) that yields the pieces of the tree and copies their splits.
 KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
 
 
@@ -119,7 +119,7 @@ def write_left_out(
     directory: Path,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of some parts."""
+    """Write the leaves of out-of-bag rows in the trees of some parts. Call `on_trees` with the number of trees done."""
     table, ranges, folder, executor = passes
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
     for group in fitting(parts, sizes, table.context.limits.routed):
@@ -216,7 +216,7 @@ def _leaves_path(run: Path, part: range) -> Path:
 def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
     """Return the cells of a block of this many rows for routing; codes by rows are made once for all trees."""
     if isinstance(cells, BlockValues):
-        place = cells.place.copy()
+        place = cells.place.copy()  # with the widths of the code matrices that values are passed as
         place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
         values: tuple[Any, ...] = cells.u8, cells.f32, cells.f64
         none = [np.empty((0, 0), matrix.dtype) for matrix in values]
