@@ -1,13 +1,13 @@
-"""Candidates: named sets of training options.
+"""The rules of a comparison of candidates, which are named sets of training options.
 
-The rules of a comparison: which candidates are retired, which one wins, and the cross-fitted loss.
+The rules decide which candidates are retired, which one wins, and what its cross-fitted loss is.
 
-A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve, for several classes 1 minus the mean
-of the areas of each against the rest. With it, functions return the *influence* of every row: the first-order change
-of the loss when the weight of the row increases. The sum of the squared influences is the squared standard error of
-the loss. The squared differences of the influences of two forests give the standard error of the difference of their
-losses, paired by row (for the area: DeLong et al. 1988). Influences of the rows of a group are added up first, because
-they are not independent. Oracle: tests/naive/race.py.
+A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve; for several classes, 1 minus the mean of
+the areas of each class against the rest. In addition to a loss, functions return the *influence* of every row: the
+first-order change of the loss when the weight of the row increases. The sum of the squared influences is the squared
+standard error of the loss. The sum of the squared differences of the influences of two forests is the squared standard
+error of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Influences of the rows of a
+group are added up first, because they are not independent. Oracle: tests/naive/race.py.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from bigforest.predict.forest import Forest
 from bigforest.store.store import Store
 
 METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse", "poisson_deviance")}
-# Bytes of a row per candidate, and in common; for the area, per curve.
+# Bytes of a row, for each candidate and for each array that all candidates share; for the area, also for each curve.
 ROW_BYTES = 16
 
 
 class RowScores(NamedTuple):
     """Scores that determine the loss of each row.
 
-    score     float64 [rows], its loss; for the area [rows, curves], the share of the votes for the second of two
-              classes, or for each of several. NaN if the row is out of no bag.
-    in_class  bool [rows, curves], True if the row is of that class, if the area is requested; None for other losses.
+    score     float64 [rows], loss of each row; for the area [rows, curves], share of the votes for the second of two
+              classes, or for each of several. NaN if the row is in every bag.
+    in_class  bool [rows, curves], for the area: True if the row is of the class of the curve. None for other losses.
     """
 
     score: NDArray[np.float64]
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
     """Weights and groups of the rows of a comparison.
 
     weight  float64 [rows]; None if all have the same weight.
-    group   int64 [rows]; None where each row is by itself.
+    group   int64 [rows]; None without groups.
     """
 
     weight: NDArray[np.float64] | None
@@ -113,7 +113,7 @@ def _columns(forest: Forest, metric: str) -> list[str]:
 def _scores(
     batch: pa.RecordBatch, forest: Forest, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32] | NDArray[np.float64]]:
-    """Return the scores of a batch and the classes. For the deviance, return predictions and targets."""
+    """Return the scores of a batch, which are predictions for the deviance, and its class codes or targets."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
     if metric == "poisson_deviance":
         return prediction.fill_null(np.nan).to_numpy(), truth.to_numpy()
@@ -124,7 +124,7 @@ def _scores(
     if codes is None or (codes < 0).any():
         raise damaged_forest(f"{forest.directory}: a truth in the out-of-bag report is no class")
     if metric == "error":
-        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or out of no bag
+        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or in every bag
         return np.where(as_numpy(batch.column("trees")) > 0, wrong, np.nan), codes
     shares = np.column_stack([as_numpy(column, np.nan) for column in batch.columns[3:]]).astype(float)
     if metric == "auc":
@@ -133,7 +133,7 @@ def _scores(
 
 
 def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
-    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row is out of bag."""
+    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row has a score."""
     used = scores.used
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
     if scores.in_class is not None:
@@ -181,7 +181,7 @@ MOST_CANDIDATES = 50
 # Options that all candidates have in common, as they share the table, its bags, and the number of trees.
 _ENCODING = {name for name, one in OPTIONS.items() if one.option.encodes}
 SHARED = frozenset({"trees", "seed", "bootstrap", "stop_oob", *_ENCODING})
-# The simpler ones first: among candidates without a clear difference the first wins.
+# Default candidates, the simpler ones first: among candidates without a clear difference the first wins.
 _DEFAULT: dict[str, dict[str, Any]] = {
     "default": {},
     "larger-leaves": {"min_leaf": 5},
@@ -194,10 +194,11 @@ _DEFAULT: dict[str, dict[str, Any]] = {
 
 
 def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]:
-    """Return the options of the default candidates, by name; of the first `most` if it is not None.
+    """Return the options of the first `most` default candidates, by name; of all if `most` is None.
 
-    The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
-    same share of the rows; all features at every node; and splits on projections, sparse and rotated.
+    The candidates are: all defaults; leaves of 5 rows, against noise; entropy, for classification; bags without
+    replacement, which leave out the same share of the rows; all features at every node; and splits on projections,
+    sparse and rotated.
     """
     names = [name for name, options in _DEFAULT.items() if task == "classification" or "impurity" not in options]
     if most is not None:
@@ -206,7 +207,7 @@ def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]
 
 
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
-    """Raise ConfigError, which names the option, unless there are `count` default candidates."""
+    """Raise ConfigError, which calls the option `name`, unless `count` is a number of candidates from 2 to `most`."""
     if isinstance(count, bool) or not 2 <= count <= most:
         raise ConfigError(f"{api(name)} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 
@@ -216,7 +217,9 @@ def given_candidates(
 ) -> dict[str, dict[str, Any]]:
     """Return the options of explicit candidates by name: a mapping, or a TOML file with a table for each candidate.
 
-    base  options that all of them have. Raises ConfigError.
+    base  options that all candidates have.
+
+    Raises ConfigError.
     """
     tables = _read(Path(given)) if isinstance(given, str | Path) else given
     if not isinstance(tables, Mapping) or not 2 <= len(tables) <= MOST_CANDIDATES:
@@ -285,7 +288,10 @@ class Standing(NamedTuple):
 
 
 def rounds(trees: int) -> list[int]:
-    """Return the numbers of trees after which candidates are compared: every STEP, from 100 on a quarter more."""
+    """Return the numbers of trees after which candidates are compared.
+
+    The next number is larger by a quarter, rounded down to a multiple of STEP, and by at least STEP.
+    """
     sizes, at = [], 0
     while at < trees:
         at = min(trees, at + max(STEP, at // 4 // STEP * STEP))
@@ -305,14 +311,14 @@ def standings(losses: Mapping[str, MeasuredLoss], rows: Rows) -> dict[str, Stand
 
 
 def retired(results: Mapping[str, Standing], trees: int) -> list[str]:
-    """Return the candidates that are too far behind."""
+    """Return the names of the candidates that are too far behind."""
     if trees < FIRST_TREES:
         return []
     return [name for name, standing in results.items() if standing.behind > RETIRES]
 
 
 def winner(results: Mapping[str, Standing]) -> str:
-    """Return the first candidate whose loss is within NEAR standard errors of the lowest."""
+    """Return the name of the first candidate whose loss is within NEAR standard errors of the lowest loss."""
     return next(name for name, standing in results.items() if standing.behind <= NEAR)
 
 

@@ -5,29 +5,30 @@ mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
     regression       half of the features, leaves of 2 rows; or all features, leaves of 1 row
     classification   the square root of the features; or four times as many; or half of the features
 
-The first rule is best for most tables. The others are best if few features carry a signal, or features carry one only
-together. For regression, the second rule is chosen if trial trees are better with it by a standard error.
+The first rule is best for most tables. The others are best if few features carry a signal, or if features carry a
+signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error.
 
-For classification, larger numbers take longer to grow. A larger number is compared at equal time: as many of its trees
-as take the time of 100 trees of the square root must have a lower loss, by three standard errors (the standard error is
-too small, because rows share trees). The loss of B trees is the loss of very many trees, plus the spread of single
-trees divided by B (Breiman 2001). With more features than rows, the square root is rarely best, and few rows grow
-quickly. A larger number must then be better than the one chosen so far by two standard errors, and time does not count.
+For classification, trees with a larger number take longer to grow. A larger number is compared at equal time: as many
+of its trees as grow in the time of 100 trees of the square root must have a loss that is lower by three standard errors
+(the standard error is too small, because rows share trees). The loss of B trees is the loss of very many trees, plus
+the spread of single trees divided by B (Breiman 2001). With more features than rows, the square root is rarely best,
+and few rows grow quickly. A larger number must then be better than the one chosen so far by two standard errors, and
+time does not count.
 
-axes_from = "auto" (`choose_axes`), the features that axes of rotation trees are built from: an irrelevant column is
+axes_from = "auto" (`choose_axes`), the features that axes of rotation trees are built from: an irrelevant feature is
 part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them in axis trees. The
 leading half, quarter and so on are tried. The subset with the lowest error of trial trees is taken if it is better than
 all features by a standard error. The gain of a split is defined by Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI
 feature importance measure for random forests, section 3): predictions come from bag rows, the truth from out-of-bag
 rows. The mean gain of an irrelevant feature is therefore 0, for any number of values.
 
-min_level (`choose_min_level`), larger for categories whose levels differ little more than by chance: the mean of n rows
-estimates a level better than the mean of all rows does if n is above k, the variance within levels divided by the
-variance between levels (Buehlmann 1967: the credibility n / (n + k) is then above one half). Both variances are
-estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992, section 3.6); for
-classes, from the shares of all classes together. Variances are also used with the impurity poisson, because levels are
-compared by their means. min_level is half of k, because a forest averages many trees, so noise harms less than in one
-tree. benchmarks/columns.md says how this was chosen. Oracle: tests/naive/weak_categories.py.
+min_level (`choose_min_level`), larger for categories whose levels differ little more than by chance. Let k be the
+variance within levels divided by the variance between levels. The mean of n rows of a level estimates the level better
+than the mean of all rows does if n is above k (Buehlmann 1967: the credibility n / (n + k) is then above one half).
+Both variances are estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992,
+section 3.6); for classes, from the shares of all classes together. Variances are also used with the impurity poisson,
+because levels are compared by their means. min_level is half of k, because a forest averages many trees, so noise harms
+less than in one tree. benchmarks/columns.md says how this was chosen. Oracle: tests/naive/weak_categories.py.
 """
 
 from __future__ import annotations
@@ -73,28 +74,27 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     names = store.spec.feature_names
     if len(names) == 1:
         return replace(config, axes_from=())
-    # Axis trees on the same rows, with the defaults of the options of rotation trees.
-    plain = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
-    ranks = trial_config(replace(config, family="axis", mtry=None, **plain).with_defaults())
-    gains: NDArray[np.float64] = try_each(gains_of, [ranks], store, resources, listener, join=np.add)[0]
+    # Axis trees on the same rows rank the features. They do not take the options of rotation trees.
+    unset = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
+    axis = trial_config(replace(config, family="axis", mtry=None, **unset).with_defaults())
+    gains: NDArray[np.float64] = try_each(gains_of, [axis], store, resources, listener, join=np.add)[0]
     order = np.argsort(-gains, kind="stable").tolist()
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
     if config.axis_features is not None:
         subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
     chosen = [tuple(names[place] for place in subset) for subset in subsets]
     # Empty for all features, and for a single feature named `auto`.
-    ways = [replace(config, axes_from=() if each in (tuple(names), (AUTO,)) else each) for each in chosen]
-    errors = try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener, join=summed)
+    configs = [replace(config, axes_from=() if each in (tuple(names), (AUTO,)) else each) for each in chosen]
+    errors = try_each(trial_errors, list(map(trial_config, configs)), store, resources, listener, join=summed)
     weight = trial_weights(store, config)
-    gained = [gain_of(each, errors[0], weight) for each in errors]
-    best = max(range(len(errors)), key=lambda place: gained[place][0])
-    mean, error = gained[best]
+    decreases = [gain_of(each, errors[0], weight) for each in errors]
+    best = max(range(len(errors)), key=lambda place: decreases[place][0])
+    mean, error = decreases[best]
     if mean <= error:
-        return ways[0]
-    kept = [names[place] for place in order[: len(subsets[best])]]
-    told = listed(kept, 5)
-    listener(Notice(f"axes are built from {told}: small forests have a lower out-of-bag error than with all features"))
-    return ways[best]
+        return configs[0]
+    kept = listed([names[place] for place in order[: len(subsets[best])]], 5)
+    listener(Notice(f"axes are built from {kept}: small forests have a lower out-of-bag error than with all features"))
+    return configs[best]
 
 
 def subset_sizes(features: int) -> list[int]:
@@ -130,10 +130,10 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
     return sums
 
 
-# Levels of more bag rows than this are always split by themselves.
+# Largest min_level, and min_level divided by k.
 _MOST = 1_000
 _SHARE_OF_K = 0.5
-# In large tables only this many blocks are used, evenly apart.
+# Number of blocks, evenly apart, that are used of a larger table.
 _BLOCKS = 4
 
 
@@ -156,8 +156,8 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 class _Rows:
     """Rows that are not held out, from all blocks of a table or, for large tables, from some.
 
-    outputs  for each class its rows, and their weights; for regression all rows, and their weighted targets scaled to
-             the range from 0 to 1
+    outputs  for each class its rows, and their weights; for regression all rows, and the targets, scaled to the range
+             from 0 to 1, times the weights
     weight   float64 [rows], 1 on average
     """
 
@@ -193,7 +193,7 @@ class _Rows:
             column = self._store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
             begin, end = end, end + kept.size
             levels[begin:end] = column[kept]
-        return np.minimum(levels, most)  # higher only if another process writes to the store meanwhile
+        return np.minimum(levels, most)  # a code is above `most` only if another process writes to the store
 
 
 def variance_ratio(
@@ -201,7 +201,7 @@ def variance_ratio(
     outputs: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     weight: NDArray[np.float64],
 ) -> float:
-    """Return the variance within levels divided by the variance between levels; inf if that is 0 or unknown.
+    """Return the variance within levels divided by the variance between levels; inf if the latter is 0 or unknown.
 
     codes    int64 [rows], levels from 0 on
     outputs  for each output the rows where it is not 0, and its values (from 0 to 1) in these rows, times the weight
@@ -223,23 +223,24 @@ def variance_ratio(
     return within / between if between > 0.0 else math.inf
 
 
-# With fewer rows for trial trees, no rule is chosen: for regression, if they are a sample of the table; and in general.
+# With fewer rows for trial trees than this, the default rule is used: limit for regression if the rows are a sample of
+# the table, and limit for other cases.
 _FEWEST_OF_SOME = 1_000
 _FEWEST = 20
 # With fewer rows than this, few pairs of trees leave a row out, and the standard error itself is uncertain. More trees
 # are grown, which costs little. For regression the second rule must then be better by two standard errors, unless there
-# are more features than rows, where the first rule is rarely better.
+# are more features than rows: the first rule is then rarely better.
 _FEW = 250
 _TREES_OF_FEW = 64
 # Classification with more features than rows also has _TREES_OF_FEW trees, and two standard errors. A node that draws
 # the square root of many features rarely gets one that matters. A larger number is therefore rarely worse, and on few
 # rows its gain is rarely above three standard errors. Rules are not compared at equal time, or half of very many
 # features would never be chosen. Other classification: after _FIRST_TREES trees of the square root and of the first
-# larger rule, larger rules may be given up. These trees are one task for each rule, because a task takes some
-# milliseconds by itself. Each rule has _TREES_OF_CLASSES trees in all.
+# larger rule, larger rules may be given up. These trees are one task for each rule, because starting a task takes some
+# milliseconds. Each rule has _TREES_OF_CLASSES trees in all.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
-# Trees of the forest that a larger rule is compared with at equal time.
+# Trees of the default rule with which a larger rule is compared at equal time.
 _FOREST = 100
 # min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a leaf
 # of a few light rows does not vote like one of heavy rows (benchmarks/columns.md).
@@ -261,7 +262,7 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
     A final configuration does not change. Raises ConfigError if no row is left to learn from.
     """
     if config.calibration is not None:
-        Sampler(store, config)
+        Sampler(store, config)  # raises ConfigError
     shape = store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
@@ -272,19 +273,19 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
 
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
-    """Return an estimate of how often trial trees read a feature of a row, if no rule is given up early."""
+    """Return an estimate of the visits of trial trees (one row read for one feature), if no rule is given up early."""
     rows = row_count(shape.rows, shape.features, config)
-    looks = 0
+    drawn = 0
     if config.chooses_axes:
-        looks = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
+        drawn = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
     elif is_open(config, shape.features, shape.rows, shape.classes):
-        drawn = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
-        looks = _effort(config, shape.rows, shape.features).trees * sum(drawn)
-    return looks * rows * math.log2(max(rows, 2))
+        by_rule = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
+        drawn = _effort(config, shape.rows, shape.features).trees * sum(by_rule)
+    return drawn * rows * math.log2(max(rows, 2))
 
 
 def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
-    """Return True if trial trees choose `mtry` for a table of this size. The configuration has a task."""
+    """Return True if trial trees choose `mtry` for a table of this size. The task of the configuration is known."""
     is_set = config.mtry is not None or config.feature_fraction is not None
     if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
         return False
@@ -376,9 +377,10 @@ def _lead(
     weight: NDArray[Any] | None,
     timed: bool,
 ) -> tuple[float, float]:
-    """Return the decrease of the loss by `config` compared with `usual`, and its standard error.
+    """Return the decrease of the loss by `config` compared with `usual`, and the standard error of the decrease.
 
-    timed  compare at equal time. The decrease is then at most that of very many trees.
+    plain, errors  errors of the trial trees of `usual` and of `config`
+    timed          True to compare at equal time. The decrease is then at most that of very many trees.
     """
     mean, error = gain_of(errors, plain, weight)
     if not timed:

@@ -3,7 +3,7 @@
 1. Encode the table once.
 2. In each round, grow the forest of every remaining candidate to the same number of trees.
 3. Retire candidates that are too far behind, and save the state.
-4. The winner is the first candidate that is as good as the best. Its forest is already complete.
+4. The winner is the first candidate whose loss is within a standard error of the lowest. Its forest is complete.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Race:
         with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
             store, state = self._open_folder()
         if state.winner is not None and is_forest(out / WINNER):
-            remove(out / _FORESTS)  # left if the comparison was killed while it removed them
+            remove(out / _FORESTS)  # it exists if the comparison was killed while it removed the forests
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(state, self.listener)
@@ -184,7 +184,7 @@ class Race:
         return Comparison(out)
 
     def _open_folder(self) -> tuple[Store, ComparisonState]:
-        """Call `_begin` in a folder that is made if necessary, and removed again if the comparison cannot begin."""
+        """Call `_begin`, in a new folder if necessary. Remove a new folder if the comparison cannot begin."""
         made = not self.out.exists()
         with naming_refusal(self.out.parent):
             self.out.mkdir(exist_ok=True)
@@ -199,6 +199,10 @@ class Race:
             raise
 
     def _begin(self) -> tuple[Store, ComparisonState]:
+        """Return the store and the state of the comparison: a new state, or the saved one of the same comparison.
+
+        Raises OutputExistsError or DataError if the saved comparison is another one.
+        """
         run, out = Run.of(self.arguments), self.out
         kept = out / _STORE
         begun = ComparisonState.read(out) if has_begun(out) else None
@@ -208,7 +212,7 @@ class Race:
             )
         if begun is None and kept.exists():
             remove(kept)
-        # Encoded again, as a file may have other content than when the comparison began.
+        # The table is encoded again, because its content may have changed since the comparison began.
         path = kept if begun is None else out / f"again-{_STORE}"
         store = self._make_store(run, path)
         if begun is not None and path.exists():
@@ -231,7 +235,10 @@ class Race:
         return store, begun
 
     def _make_store(self, run: Run, path: Path) -> Store:
-        """Return the store of a run, encoded at `path` unless its table is one. Raises errors of options and memory."""
+        """Return the store of a run: its table if that is a store, or the table encoded at `path`.
+
+        Raises ConfigError and DataError if the run cannot use the table, or the memory does not suffice.
+        """
         plan = resolve(run, open_table(run, self.out, memory=self.resources.memory), self.resources)
         store = plan.make_store(path, self.listener)
         plan.for_store(store)
@@ -338,7 +345,7 @@ def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows
 
 
 def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
-    """Send a notice if candidates leave out very different shares of the rows."""
+    """Send a notice if the bags of candidates leave out very different shares of the rows."""
     shares = {}
     for name, options in state.candidates.items():
         config = TrainConfig.of(**{**state.options, **options})
@@ -367,7 +374,7 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
         table.write_parquet(content := io.BytesIO())  # a full disk is an error of Python, not one of Polars
         with write_durably(out / f"{name}.parquet") as path:
             path.write_bytes(content.getvalue())
-    if state.run.location is not None:  # for a table in memory it keeps naming the store of the comparison
+    if state.run.location is not None:  # if the table was in memory, the forest names the store of the comparison
         name_table(_forest_of(out, state.winner), state.run.location, state.run.exclude)
     sync_all(_forest_of(out, state.winner))
     _forest_of(out, state.winner).rename(out / WINNER)  # the comparison is finished
@@ -378,7 +385,7 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
 def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> None:
     """Record the table of the comparison as the training table of the forest in `directory`.
 
-    data  path of the table; None for one in memory.
+    data  path of the table; None for a table in memory.
     """
     forest = read_forest(directory)
     if forest.origin is None:
@@ -394,14 +401,14 @@ def _forest_of(out: Path, name: str) -> Path:
 
 @contextmanager
 def _naming_next_step(out: Path) -> Iterator[None]:
-    """Add to errors that interrupt a comparison how to continue it."""
+    """Add advice on continuing the comparison to an error that interrupts it."""
     try:
         yield
     except BaseException as error:
         if (full := no_room(error, out)) is not None:
             raise DiskFullError(f"{full} and repeat the comparison into {out}, and it goes on") from error
         if not isinstance(error, BigForestError):
-            # Instead of how the run of one candidate is resumed.
+            # This note replaces the advice on resuming the run of one candidate.
             kept = [note for note in getattr(error, "__notes__", []) if not isinstance(note, Note)]
             error.__notes__ = [*kept, f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
         raise
@@ -418,7 +425,7 @@ def tuned_forest(
 ) -> Forest:
     """Compare some default candidates and return the forest of the winner, at `out` or temporary.
 
-    tune  number of candidates, or the time limit.
+    tune  number of candidates, or a time limit such as "10m" for comparing all default candidates.
     """
     tune = plain(tune)
     if isinstance(tune, bool) or not isinstance(tune, int | str):
@@ -431,7 +438,7 @@ def tuned_forest(
         try:
             check_output(out, FOREST, overwrite=overwrite)
         except OutputExistsError:
-            check_table(run, resources)  # an unusable table is the first thing that is refused
+            check_table(run, resources)  # an unusable table is reported first
             raise
     holding = TemporaryFolder(resources.scratch)
     try:
@@ -482,10 +489,10 @@ def compare(
 ) -> Comparison:
     """Compare configurations by their out-of-bag loss, and keep the best forest.
 
-    All candidates grow on one presorted table, with the same bags, 25 trees at a time. From 50 trees on, a candidate is
-    retired if its loss exceeds that of the best by more than three standard errors of the difference, paired by row. At
-    the end, the winner is the first in the list whose loss is within one standard error of the best. Its forest is the
-    one that `train` grows with the same options; it is not trained again.
+    All candidates grow on one presorted table, with bags of the same seed, 25 trees at a time, and more from 200 trees
+    on. From 50 trees on, a candidate is retired if its loss exceeds the lowest loss by more than three standard errors
+    of the difference, paired by row. At the end, the winner is the first in the list whose loss is within one standard
+    error of the lowest. Its forest is the one that `train` grows with the same options; it is not trained again.
 
     Parameters
     ----------
@@ -494,8 +501,8 @@ def compare(
     target : str or ArrayLike or None, default=None
         The target column, as for `train`.
     candidates : mapping, path, int or None, default=None
-        Options of `train` by the name of the candidate, the simplest first; or a TOML file with a table for each; or
-        the number of default candidates to use. None for all default candidates.
+        Options of `train` by the name of the candidate, the simplest first; or the path of a TOML file with a table of
+        options for each candidate; or the number of default candidates to use. None for all default candidates.
     metric : {"log_loss", "error", "auc", "mse", "poisson_deviance"} or None, default=None
         Loss to compare. None for log_loss (classification) or mse (regression; poisson_deviance if the options have
         that impurity).

@@ -1,4 +1,4 @@
-"""A comparison as saved: race.json, from which it continues after an interruption, and the result that users hold."""
+"""The state of a comparison in race.json, from which it continues after an interruption, and its result for users."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def has_begun(folder: Path) -> bool:
 class Round:
     """Result of a round.
 
-    losses   standing of each candidate.
+    trees    number of trees of each candidate.
+    losses   standing of each candidate that was evaluated.
     retired  candidates that retired after the round, with the reasons.
     """
 
@@ -60,12 +61,16 @@ class Round:
 class ComparisonState:
     """The settings of a comparison, and the results and costs of its rounds: race.json.
 
-    run       the table, and the options without those of the candidates.
-    metric    loss that is compared.
-    options   explicit options of all candidates, without `trees`.
-    seconds   time spent on each candidate.
-    grown     number of trees of each candidate.
-    size      bytes of the forest of each candidate.
+    run           the table, and the options without those of the candidates.
+    metric        loss that is compared.
+    options       explicit options of all candidates, without `trees`.
+    candidates    options of each candidate.
+    seconds       time spent on each candidate.
+    grown         number of trees of each candidate.
+    size          bytes of the forest of each candidate.
+    stopped       why the comparison ended before all trees were grown; None if it did not.
+    winner        None while trees grow.
+    cross_fitted  cross-fitted loss of the winner; None if it is unknown.
     """
 
     run: Run
@@ -82,7 +87,7 @@ class ComparisonState:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that must be equal for one comparison to continue another."""
+        """Settings that must be equal to those of a saved comparison for it to be continued."""
         compared = {"metric": self.metric, "options": self.options, "candidates": self.candidates}
         shared = {"target": self.run.target, "exclude": self.run.exclude, "trees": self.run.config.trees}
         return json.loads(json.dumps(compared | shared, default=str))
@@ -104,7 +109,7 @@ class ComparisonState:
 
     @classmethod
     def read(cls, folder: Path) -> ComparisonState:
-        """Invert `write`. Raises FormatError when the file is missing, damaged or of another version."""
+        """Read race.json. Raises FormatError if the file is missing, damaged or of another version."""
         return STATE_FORMAT.read(folder / FILE, cls._of)
 
     @classmethod
@@ -120,7 +125,7 @@ class ComparisonState:
 
 
 def _check(state: ComparisonState) -> None:
-    """Raise ValueError for inconsistent entries: names become folders, so unknown names are refused."""
+    """Raise ValueError for inconsistent entries. Unknown names are refused because names become folders."""
     names_known = set(given_candidates(state.candidates, {}))
     tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
     for names in [*tables, *(each.losses for each in state.rounds)]:
@@ -148,14 +153,15 @@ WINNER = "winner.forest"
 class Comparison:
     """The result of a comparison: the candidates, their out-of-bag losses, and the winning forest.
 
-    candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON of its own), trees, loss,
-                difference to the best and its standard_error, paired by row, seconds, bytes of the forest, retired
-                (reason; null for candidates that finished) and winner. The loss is that of the candidate's last round.
+    candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON, without the common ones),
+                trees, loss, difference to the lowest loss and its standard_error, paired by row, seconds, bytes of the
+                forest, retired (reason; null for candidates that finished) and winner. The loss is that of the
+                candidate's last round.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
     metric      the loss: log_loss, error or auc (1 minus the area, or the mean area) for classification, mse or
                 poisson_deviance for regression.
     winner      name of the winning candidate.
-    cross_fitted  cross-fitted loss: each half of the rows with the candidate selected on the other half.
+    cross_fitted  cross-fitted loss: each half of the rows is evaluated with the candidate that wins on the other half.
     stopped     why the comparison ended before all trees were grown; None if all were grown.
     path        the folder.
 
@@ -172,7 +178,10 @@ class Comparison:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """path: of a finished comparison; holding: kept while it is in use. Raises ConfigError and FormatError."""
+        """Open the finished comparison in the folder `path`. Raises ConfigError and FormatError.
+
+        holding  temporary folder of the comparison, which is removed with this object.
+        """
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():

@@ -9,8 +9,9 @@
 Weights and bags are not stored. A resumed run routes all rows through the existing trees, which yields the same
 weights. Oracle: tests/naive/boosting.py.
 
-**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest, and then weighed (oob/weigh.py)
-into the forest. An interrupted run continues with the parts that are still in the subfolder.
+**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest. Then their nodes get the wide
+weights (oob/weigh.py), and the parts are written to the forest. An interrupted run continues with the parts that are
+still in the subfolder.
 
 **Early stopping** (TrainConfig.stop_oob). Trees are grown in rounds in a folder of their own, one file for each tree,
 and evaluated in their order. The size of the rounds depends on the machine, but the number of trees at which growing
@@ -160,7 +161,7 @@ WINDOW = 20
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
     """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it decreases.
 
-    error  float64 [trees], error after each tree; nan while no row is out of bag, with which growing never stops
+    error  float64 [trees], error after each tree; NaN while no row is out of bag, which never counts as settled
     """
     for trees in range(2 * WINDOW, error.size + 1, STEP):
         before = math.fsum(error[trees - 2 * WINDOW : trees - WINDOW])
@@ -181,7 +182,7 @@ class OobMonitor:
         self._step = step_rows(store.spec.target.answer_width)
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
-        # If lambda is chosen after growing, votes are unshrunk.
+        # If lambda is chosen after growing, the votes here are unshrunk.
         tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
         self._lambdas = tried if len(tried) == 1 else ()
 

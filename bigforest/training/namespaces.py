@@ -26,7 +26,7 @@ class FrameNamespace:
         self._frame = frame
 
     @property
-    def train(self) -> Callable[..., Any]:  # a notebook completes arguments by the method, unless this says MethodType
+    def train(self) -> Callable[..., Any]:  # a notebook completes arguments, which it would not with MethodType here
         """Train a forest on the frame. Arguments, result and errors are the same as for `bigforest.train`."""
         from bigforest.training.train import train
 

@@ -44,7 +44,8 @@ from bigforest.training.choose import choose_min_level, is_open, most_of, visits
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
-# The stages in the order in which they run. Each function is in the module of its stage, and returns its needs.
+# The stages, in the order in which they are listed. All but the last run in this order; "weigh" belongs to growing.
+# Each function is in the module of its stage, and returns the needs of the stage.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
     choose_estimate,
@@ -55,12 +56,13 @@ STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = 
     weigh_estimate,
 )
 
-# Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes. On
-# other processors, disks and tables they differ by a factor of two and more.
+# Nanoseconds of one thread for a cell or a visit, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32
+# and noisy classes. On other processors, disks and tables they differ by a factor of two and more.
 _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
-# Finding the leaves of all rows after a tree grown with boosting; adding up the votes of out-of-bag rows.
+# For a row and a tree: finding the leaves of all rows after a tree grown with boosting; adding up the votes of
+# out-of-bag rows; keeping the targets of leaves, or weighing.
 _ROUTE_ROW_TREE = 400.0
 _VOTE_ROW_TREE = 100.0
 _TARGETS_ROW_TREE = 400.0
@@ -164,7 +166,7 @@ class TrainingPlan:
         """
         resources = self.resources
         if resources.memory is not None:
-            # Before the table is encoded it is unknown whether weights are wide, which the stage "weigh" is for.
+            # Only wide weights need the stage "weigh", and before encoding it is unknown whether weights are wide.
             sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
             combined_estimate(sure).check(resources.memory)
         elif isinstance(self.table, Store) and resources.cluster is None:
@@ -278,7 +280,7 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
 def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     """Return the configuration with the options that the store was made with.
 
-    Raises ConfigError if an explicit option differs from the option of the store, or asks for too many features.
+    Raises ConfigError if an explicit option differs from the option of the store, or needs features that it lacks.
     """
     config, spec = run.config, store.spec
     check_features(config, set(spec.feature_names))

@@ -6,7 +6,7 @@
     choose_options(...)               trial trees: mtry, min_leaf, axes
     grow                              trees/part-*.parquet, and the leaves of out-of-bag rows
     report                            shrinkage, power, error, rows
-    finish                            the folder is renamed
+    finish                            the forest is renamed, and the rest of the folder removed
 
 A resumed run takes the same steps. It reads its final options from state.json, and does not write existing files again.
 """
@@ -127,7 +127,7 @@ def train_forest(
 def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> RunFolder:
     """Begin the folder of a run, as `begin` does.
 
-    With an unusable table, raise the error of the table instead of discarding an unfinished run, and instead of the
+    If the table is unusable, raise the error about the table, neither discarding an unfinished run nor raising the
     error that `out` exists.
     """
     if overwrite and is_unfinished(out):
@@ -383,7 +383,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
     grown  the trees, if they are in memory.
 
-    Return the choices (shrinkage, power, boosted rounds), and the shrunk trees if there is memory to keep them.
+    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees if there is memory to keep them.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:
@@ -411,7 +411,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
 
 def _tell_of_fills(store: Store, listener: Listener) -> None:
-    """Send a notice of the values that replace missing cells and categories, if there are any."""
+    """Send notices of the numbers that replace missing cells and levels, if there are any."""
     features = store.spec.features
     filled = [repr(feature.name) for feature in features if feature.is_filled and feature.kind == "numeric"]
     if filled:

@@ -106,7 +106,7 @@ class Run:
         return Origin(self.location, self.exclude, self.fingerprint, stop=stop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entries of state.json. Inverse: `from_json`."""
+        """Return the run as the entry `run` of state.json. Inverse: `from_json`."""
         return {
             "data": self.location,
             "separator": separator_of(self.data),
@@ -118,7 +118,10 @@ class Run:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Run:
-        """Read the entries of state.json. Damaged entries raise ValueError, TypeError, LookupError or ConfigError."""
+        """Return the run of the entry `run` of state.json.
+
+        Raises ValueError, TypeError, LookupError or ConfigError for a damaged entry.
+        """
         config = TrainConfig.from_json(json.dumps(raw["config"]))
         raw, separator = {**raw}, raw.get("separator")
         raw.pop("separator", None)
@@ -144,6 +147,7 @@ def is_text(value: Any) -> bool:
 class RunState:
     """A run and how far it has come: state.json.
 
+    run          the run, completed as far as it has come.
     scratches    absolute paths of the scratch folders that the run has used, the present one last.
     mark         random digits at the end of the names of the run's folders in scratch folders.
     replaces     the forest may replace an existing one.
@@ -236,7 +240,7 @@ class RunFolder:
             sync(self.folder)
 
     def clean(self) -> None:
-        """Remove half-written files of a killed process, and make missing folders."""
+        """Remove half-written and temporary files of a killed process, and create the temporary folder."""
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
@@ -266,7 +270,7 @@ class RunFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the folder and its work folder."""
+        """Remove the folder, and the folders of the run in scratch folders."""
         remove(self.forest)  # from here on there is nothing to resume
         for work in filter(is_own_folder, self.works[1:]):
             remove(work)
@@ -283,7 +287,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     """Begin a run for the output `out`.
 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
-    overwrite  replace a forest or an unfinished run at `out`; if False, they raise OutputExistsError.
+    overwrite  replace a forest or an unfinished run at `out`. Otherwise OutputExistsError is raised for them.
 
     Raises BusyError if another process works on `out`; ConfigError and FormatError.
     """
@@ -382,14 +386,14 @@ def _is_ours(entry: Path) -> bool:
 
 
 def _lock_folder(out: Path, path: Path) -> Lock | None:
-    """Lock the folder of an earlier run. Return None if there is no folder. Raises BusyError."""
+    """Lock the folder of a run. Return None if there is no folder. Raises BusyError and OutputExistsError."""
     folder = _unfinished_path(path)
     while folder.is_dir():
         try:
             if not (folder / _LOCK).exists() and any(folder.iterdir()):
                 raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
             lock = take_lock(folder / _LOCK)
-        except FileNotFoundError:  # the folder went away
+        except FileNotFoundError:  # another process removed the folder
             continue
         if lock is None:
             raise BusyError(_busy(out))

@@ -3,8 +3,9 @@
 All settings are tried on the same bags of some rows. The error of a tree on a row is its prediction minus the truth,
 for a number or for the share of each class (1 or 0). If two trees leave a row out, the product of their errors is on
 average the squared error of a forest of very many trees (Breiman 2001, section 11). The mean over pairs of trees
-estimates this error; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower by a standard
-error. The choice does not depend on the options trees and seed, so that forests of different seeds can be merged.
+estimates this error; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower by one or
+more standard errors (choose.py). The choice does not depend on the options trees and seed, so that forests of different
+seeds can be merged.
 Oracle: tests/naive/trial_trees.py.
 """
 
@@ -54,10 +55,10 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell in a process (code and value), and in a task (code by rows); bytes of an error in a task, of the sum
-# of the errors of a setting, and of two settings while they are compared.
+# Bytes of a cell in a process (code and value), and in a task (code by rows).
 _SHARED_CELL_BYTES = 12
 _CELL_BYTES = 4
+# Bytes of an error in a task, of a sum of errors of a setting, and of an error while two settings are compared.
 _ERROR_BYTES = 24
 _KEPT_BYTES = 8
 _COMPARED_BYTES = 48
@@ -109,7 +110,7 @@ def try_each(
 ) -> list[T]:
     """Run the task `measure` on the trees of each configuration, `size` trees at a time. Return the joined results.
 
-    trees   numbers of the trees; both ends are multiples of `size`. None for all trees. The same for all configurations
+    trees   numbers of the trees of each configuration; both ends are multiples of `size`. None for all trees
     join    function that joins the result of earlier trees with the result of the next trees
     before  for each configuration, the result of the trees before `trees`
     """
@@ -171,6 +172,7 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
+    """Grow some trees on the trial rows, and yield them, one call of the kernel at a time."""
     table = _tables.get(_table_key(store, config), lambda: store.of_rows(trial_rows(store, config)))
     config = replace(config, calibration=None)
     if config.task == "classification":
@@ -278,7 +280,7 @@ def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
 
 
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
-    """Return the number of rows on which trees are grown and evaluated. The configuration has a task."""
+    """Return the number of rows on which trees are grown and evaluated. The task of the configuration is known."""
     most = _MOST_CELLS // features
     axis, classes = base_family(config.family) == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
