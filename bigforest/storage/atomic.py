@@ -249,9 +249,10 @@ def remove(path: Path) -> None:
 def set_aside(path: Path) -> Iterator[None]:
     """Move a file or folder to a hidden sibling folder while the block creates another one in its place.
 
-    Move the old one back if the block fails; otherwise remove it.
+    Move the old one back if the block fails; otherwise remove it. Raises ConfigError if no folder can be created there.
     """
-    workspace = create_locked_dir(path.parent, f".{path.name}.")
+    with naming_refusal(path.parent):
+        workspace = create_locked_dir(path.parent, f".{path.name}.")
     aside = workspace.path / _REPLACED
     try:
         path.rename(aside)

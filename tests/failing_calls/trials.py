@@ -106,9 +106,13 @@ class Trials:
 
 
 def _names_file(answer: Answer) -> bool:
-    """Return True if an error names the file of the failed call, its folder, the output of these, or a disk."""
+    """Return True if an error names the file of the failed call, its folder, the output of these, or a disk.
+
+    Advice on resuming names the output too, but does not count.
+    """
     path = Path("place", answer.call.partition(" ")[2].lstrip("/"))
-    hidden = r"^\.(.*)\.(?:[0-9a-f]{16}\.tmp|[0-9a-f]{8}-\w+)$"
-    names = [re.sub(hidden, r"\1", name) for name in path.parts[1:] or path.parts]
-    told = re.search("on the disk of|largest size|cannot write to", answer.error)
-    return told is not None or any(re.search(rf"[ /]{re.escape(name)}\b", answer.error) for name in names)
+    working = r"^(?:\.(.*)\.(?:[0-9a-f]{16}\.tmp|[0-9a-f]{8}-\w+)|(.*)\.unfinished)$"
+    names = [re.sub(working, r"\1\2", name) for name in path.parts[1:] or path.parts]
+    error = answer.error.partition("; continue with ")[0]
+    told = re.search("on the disk of|largest size|cannot write to", error)
+    return told is not None or any(re.search(rf"[ /]{re.escape(name)}\b", error) for name in names)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bigforest.errors import ConfigError, OutputExistsError
-from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged, sync, sync_all, sync_names
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, set_aside, staged, sync, sync_all, sync_names
 from bigforest.storage.paths import copy_folder, files_in, write_atomically
 from tests.unreadable import refuse_listing
 
@@ -128,6 +128,12 @@ def test_staged__link_stays_a_link(tmp_path: Path) -> None:
     _write(link, "new", overwrite=True)
     assert link.is_symlink()
     assert (tmp_path / "real" / "out" / "note").read_text() == "new"
+
+
+def test_set_aside__folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "nothing" / "out"
+    with pytest.raises(ConfigError, match=f"^cannot write to {out.parent}: No such file"), set_aside(out):
+        pass
 
 
 def test_sync__waits_for_the_disk_where_something_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
