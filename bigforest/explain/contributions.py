@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # The section of exact contributions.
 SHAP = "shap"
-# Most numbers and rows of a file. The rows of a file depend only on the forest, so that a run can be resumed with
-# another budget.
+# Most numbers and rows of a file. The rows of a file depend only on the forest and the classes, so that a run can be
+# resumed with another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
 # Most seconds on one thread for a file.
@@ -122,7 +122,7 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Return the codes of the requested classes. By default, return the second of two classes, or all of more."""
+    """Return the codes of the requested classes; by default the second of two, or all of more. (0,) for regression."""
     classes = job.forest.classes
     if job.options.classes is not None:
         return job.options.codes(job.forest.spec.target)
@@ -245,6 +245,7 @@ _PAIR_NS = 1.0
 
 
 def plan_interactions(job: ExplainJob) -> SectionPlan:
+    """Plan `interactions`. Raises ConfigError for projections, and for rows outside the table."""
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
     rules = ContributionRules(True, chosen_classes(job))
@@ -263,13 +264,13 @@ def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
 
 
 def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `interactions` and `interaction-pairs`. Raises ConfigError for rows outside the table.
+    """Write `interactions` and `interaction-pairs`. Raises DataError for a table without rows.
 
-    interactions       an entry for each row, class and pair of features on a common path. `interaction` of two features
-                       is the sum of both halves of Lundberg's symmetric matrix. `interaction` of a feature with itself
-                       is its main effect: its Shapley value minus half of the interactions of its pairs. base and all
-                       interactions of a row and class add up to the prediction.
-    interaction-pairs  the mean over the rows of |interaction|, by class and pair.
+    interactions       an entry for each row, class and pair of features with an interaction other than 0.
+                       `interaction` of two features is the sum of both halves of Lundberg's symmetric matrix.
+                       `interaction` of a feature with itself is its main effect: its Shapley value minus half of the
+                       interactions of its pairs. base and all interactions of a row and class add up to the prediction.
+    interaction-pairs  mean of |interaction| over the rows, by class and pair.
     """
     table = job.table
     rules, rows = ContributionRules(True, chosen_classes(job)), chosen_rows(job, table.rows)
@@ -287,7 +288,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Return the numbers of the requested rows, or of a sample, ascending. Raises DataError."""
+    """Return the numbers of the requested rows, or of a sample, ascending. Raises DataError if there are no rows."""
     if not rows:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:
@@ -301,7 +302,7 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
-    """Return the interactions of pairs i <= j of features in the predictions of some rows; main effects at i = j."""
+    """Return the interactions of pairs i <= j of features in the predictions of some rows; main effects if i = j."""
     from bigforest.kernels.explain.contributions import interactions
 
     values, columns = sweep.table.values(), len(sweep.table.used) + 1

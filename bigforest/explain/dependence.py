@@ -57,7 +57,7 @@ class Curve(NamedTuple):
 
     @property
     def points(self) -> NDArray[np.float64]:
-        """All pairs of values, float64 [points, features]; the first feature changes least often."""
+        """All combinations of the values, float64 [points, features]; the first feature changes least often."""
         return np.array(list(product(*self.grids)), np.float64).reshape(-1, len(self.grids))
 
 
@@ -86,9 +86,9 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, feature, rows) for feature in features) for features in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
-    looked = sum(2 ** len(features) for features in chosen) if local else sum(points)
-    # A row with several values is routed once until a split on the feature separates them.
-    work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
+    evaluated = sum(2 ** len(features) for features in chosen) if local else sum(points)
+    # A row with several values of a feature is routed once until a split separates the values.
+    work = stock.walk_nanoseconds(rows) * (len(chosen) + evaluated / 4) + rows * evaluated * stock.tree_count * classes
     return plan_sweep(name, stock, job.resources, 8 * max(1, cells), work=work)
 
 
@@ -113,8 +113,8 @@ def _piece_rows(points: int, classes: int) -> int:
 def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     """Write the tables of the section `name`, unless they exist.
 
-    dependence  dependence of single features, dependence-pairs of two features, individual curves
-    effects     effects of single features, effects-pairs of two; for features of numbers only
+    dependence  `dependence` on single features, `dependence-pairs` on two, `individual` with the curves of single rows
+    effects     `effects` of single features, `effects-pairs` of two; of numeric features only
     """
     local = name == EFFECTS
     rules = ContributionRules(False, chosen_classes(job))
@@ -266,8 +266,10 @@ def vary_rows(
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the points at which rows are evaluated, uint32 [1, points]; for local effects the corners of each row's
-    cell, uint32 [rows, corners]."""
+    """Return the points at which rows are evaluated, as positions in `curve.points`, uint32 [1, points].
+
+    For local effects, return the corners of the cell of each row, uint32 [rows, corners].
+    """
     if not curve.local:
         return np.arange(len(curve.points), dtype=np.uint32)[None]
     corners = np.zeros((rows.size, 1), np.int64)
@@ -279,7 +281,10 @@ def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArr
 
 
 def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return by row the position, at least 1, of the smallest grid value not below the row's; 0 for a missing value."""
+    """Return the cell of each row, int64 [rows]: the position, from 1 on, of the grid value at its upper end.
+
+    Values outside the grid belong to the outermost cells. Missing values, and a grid of one value, have the cell 0.
+    """
     column = table.column_of.get(place)
     if column is None or grid.size < 2:
         return np.zeros(rows.size, np.int64)
@@ -353,7 +358,7 @@ def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
 
 
 def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:
-    """Return one row per class and point; values are [points, classes]."""
+    """Return one row per class and point; values: columns, each [points, classes]."""
     base = pl.DataFrame(_columns(curve, job))
     pieces = []
     for k in range(1 if labels is None else len(labels)):

@@ -48,12 +48,12 @@ from bigforest.storage.paths import as_path, free_bytes
 class Section(NamedTuple):
     """A part of an explanation (`parts`): one or several tables that are requested together.
 
-    help   text for the help of the command line.
-    plan   plan(job) returns how the section iterates over the trees, and its memory.
-    write  write(job, plan) writes its tables, unless they exist already.
-    needs  input: the forest alone, any rows with its features, or out-of-bag rows.
-    fast   True if the section is made by default.
-    options  the options of `explain_forest` that it uses, among those that only some sections use; None for any.
+    help     text for the help of the command line.
+    plan     plan(job) returns how the section iterates over the trees, and its memory.
+    write    write(job, plan) writes the tables, unless they exist already.
+    needs    input: the forest alone, any rows with its features, or out-of-bag rows.
+    fast     True if the section is made by default.
+    options  options of `explain_forest` that the section uses, without those of all sections; None allows any.
     """
 
     help: str
@@ -160,7 +160,7 @@ SECTIONS: dict[str, Section] = {
 }
 
 
-# Options that only some of these sections use.
+# Options that some of these sections use; others are for all.
 _SOME_OPTIONS = {option for section in SECTIONS.values() for option in section.options or ()}
 
 
@@ -210,7 +210,7 @@ def _check_used(options: ExplainOptions) -> None:
             raise ConfigError(f"{api(option)} is an option of {users}; ask for such a part, or drop it")
 
 
-# Sections of out-of-bag rows that may be requested: they refuse a row without a target.
+# Sections on out-of-bag rows that explain requested rows. They refuse a requested row without a target.
 _OF_SOME_ROWS = ("local", "proximities", "filling")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
@@ -428,7 +428,7 @@ def plan_explanation(
 
 
 def _reading(job: ExplainJob) -> StagePlan:
-    """Estimate checking the trees, and writing the rows into a file."""
+    """Estimate the time of checking the trees and of writing the rows to a file, and the size of this file."""
     seconds, scratch = job.stock.node_count * _CHECK_NS * 1e-9 / job.resources.workers, 0
     if job.source is not None:
         described = job.described

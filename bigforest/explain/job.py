@@ -44,7 +44,7 @@ from bigforest.source.source import Source
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
 
-# Groups of trees per concurrent task, so that fast tasks take work from slow tasks.
+# Groups of trees per worker, at least: a worker that is done early takes a group from slower ones.
 _PIECES = 4
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
@@ -64,8 +64,8 @@ class TreeStock(NamedTuple):
 
     trees    files and sizes of the trees; each entry is one tree.
     soft     True if leaves predict shares of classes, False if they predict the most frequent class.
-    factors  float64 [trees], factors of the values, with which the mean over the trees is the prediction; None if all
-             trees vote with the same weight.
+    factors  float64 [trees], factor of the values of each tree, so that the mean over the trees is the prediction; None
+             if all trees vote with the same weight.
     stage    boosted stage that predictions include; None without one, and if trees are explained one by one.
     """
 
@@ -118,7 +118,7 @@ class LoadedTree(NamedTuple):
     begin, end  the nodes of the tree are begin to before end.
     weight      float64 [nodes of the tree], bag weight in each node.
     answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. An inner node has
-                the mean of its leaves over the bag. Unless leaves are shrunk, this is the shares of its classes.
+                the mean of its leaves over the bag: its class shares, unless leaves are shrunk or vote for one class.
     """
 
     number: int
@@ -316,7 +316,7 @@ def plan_sweep(
     )
 
 
-# Rows that are routed at a time to compare a table with training.
+# Rows that are routed at a time, to check that a table is the one of training.
 _CHECKED_ROWS = 1 << 16
 _ADVICE = f"give the table the forest was grown on; {api('explain_forest')} takes other rows with {api('new_rows')}"
 
@@ -406,8 +406,10 @@ class ExplainJob:
             return 1.0
         return config.left_out_share
 
-    def requested(self, most: int) -> int:
-        """Return an upper bound of the number of rows to explain: the requested rows, or a sample of at most `most`.
+    def requested(self, default_sample: int) -> int:
+        """Return an upper bound of the number of rows to explain: the requested rows, or a sample.
+
+        default_sample  rows of the sample without the option `sample`.
 
         Raises ConfigError for a requested row that the table does not have.
         """
@@ -415,7 +417,7 @@ class ExplainJob:
         if strange := sorted(row for row in requested if not 0 <= row < rows):
             last = rows - 1
             raise ConfigError(f"{api('rows')} must be numbers of rows of the table, from 0 to {last}, not {strange[0]}")
-        return min(len(requested) or self.options.sample or most, rows)
+        return min(len(requested) or self.options.sample or default_sample, rows)
 
     @cached_property
     def oob(self) -> OutOfBagRows:
@@ -449,14 +451,14 @@ class ExplainJob:
             _check_leaves(tree, table, bags)
         return OutOfBagRows(table, bags)
 
-    def chosen_positions(self, most: int) -> NDArray[np.uint32]:
-        """Return the requested rows, or a sample of at most `most` rows, as positions among the rows with a target.
+    def chosen_positions(self, default_sample: int) -> NDArray[np.uint32]:
+        """Return the requested rows, or a sample (see `requested`), as positions among the rows with a target.
 
         Raises ConfigError for a requested row without a target.
         """
         labelled = self.oob.table.labelled_rows()
         if not self.options.rows:
-            return sampled(labelled.size, self.options.sample or most, self.options.seed)
+            return sampled(labelled.size, self.options.sample or default_sample, self.options.seed)
         requested = np.array(sorted(set(self.options.rows)), np.int64)
         places = np.minimum(np.searchsorted(labelled, requested), labelled.size - 1)
         strange = requested[labelled[places] != requested]
@@ -477,7 +479,7 @@ class ExplainJob:
         shared: tuple[Any, ...],
         collect: Callable[[range, Any], None] = lambda *_: None,
     ) -> None:
-        """Run a task for each group of trees of a plan. Call `collect` with the numbers of its trees and its result."""
+        """Run a task for each group of trees of a plan. Call `collect` with the numbers of the trees and the result."""
         groups, stock = plan.groups, self.stock
         with stage(name, stock.tree_count, "trees", self.listener) as progress:
 
@@ -511,7 +513,7 @@ class ExplainJob:
         """Run a task for each piece of the rows. Return the results in the order of the pieces.
 
         pieces  arguments of each task; the length of the first argument is the number of rows
-        done    rows that an earlier run has finished
+        done    number of rows that an earlier run has finished
 
         Trees that tasks keep loaded are freed at the end.
         """

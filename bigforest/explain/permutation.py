@@ -2,7 +2,7 @@
 
 Without a boosted stage, losses of single trees are averaged over the trees (Breiman 2001, section 10). A task routes
 the out-of-bag rows of some trees. For every permuted feature on the path of a row, it routes the row again from the
-first node on that feature (kernels/explain/replace.py).
+first node where the permuted value goes to the other child (kernels/explain/replace.py).
 
 With a boosted stage, losses of whole predictions are averaged over the rows:
 
@@ -58,9 +58,9 @@ DRAW_NS = 3.0
 class PermutedGroup(NamedTuple):
     """Features that are permuted together.
 
-    stream  the key of the order, with seed and draw: the position of a single feature; groups have the numbers after
-            these.
-    places  positions in the dataspec.
+    stream  number from which, with seed and draw, the key of the random order is made: the position of a single
+            feature; groups of features have the next numbers.
+    places  positions of the features in the dataspec.
     """
 
     name: str
@@ -154,7 +154,7 @@ def class_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 
 
 def counted_means(rules: PermutationRules, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return predictions raised to the least one for which the Poisson deviance is counted."""
+    """Return predictions, raised where they are below the least one for which the Poisson deviance is counted."""
     table = rules.oob.table
     return np.maximum(mean, least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0))))
 
@@ -201,7 +201,7 @@ class TreeLosses(NamedTuple):
 def plan_trees(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
     """Plan `permutation`, or `local` for `chosen` rows.
 
-    Values are drawn for all rows. Rows are routed once through each tree, and again from every feature on their path.
+    Values are drawn for all rows. Rows are routed once through each tree, and again for features on their path.
     """
     stock, features, groups = job.stock, len(job.described.used), permuted_groups(job)
     rows, widest = job.described.rows, max(len(group.places) for group in groups)
@@ -229,7 +229,7 @@ def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> 
 
 
 def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> TreeLosses:
-    """Task: return the losses of the trees of some entries. A loss depends only on seed, tree and group."""
+    """Task: return the changes of the losses of some trees. A change depends only on seed, tree and group."""
     trees, row_weight = load_trees(stock, rules.oob.table, entries), rules.oob.table.weight()
     losses = TreeLosses(np.zeros((len(trees), len(rules.groups), stock.width)), np.zeros((len(trees), stock.width)))
     for at, tree in enumerate(trees):
@@ -335,8 +335,8 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
 # A feature is permuted in up to _MOST_ORDERS random orders, as long as orders * rows is at most _ORDERED_ROWS. The mean
 # over several orders is less noisy.
 _MOST_ORDERS, _ORDERED_ROWS = 5, 50_000
-# The rows are divided into _TASKS tasks of at least _LEAST_ROWS rows, or into more tasks: none holds more than _CELLS
-# numbers.
+# The rows are divided into _TASKS tasks of at least _LEAST_ROWS rows, or into more tasks so that none holds more than
+# _CELLS numbers.
 _CELLS, _LEAST_ROWS, _TASKS = 1 << 23, 2048, 64
 # Bytes of a row of the table while its bag, and an order, are drawn.
 _ROW_BYTES = 24
@@ -435,7 +435,7 @@ def _over_rows(
 
 
 def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: range) -> LossSums:
-    """Task: the sums over the rows at these positions among the rows with a target."""
+    """Task: return the sums over the rows at these positions among the rows with a target."""
     table = rules.oob.table
     change, voters = changed_losses(sweep, rules, orders, positions)
     rows = table.labelled_rows()[positions.start : positions.stop]
@@ -457,11 +457,11 @@ def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: ra
 def changed_losses(
     sweep: Sweep, rules: PermutationRules, orders: int, chosen: range | NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Task: compute the mean increase of the loss of rows.
+    """Task: compute the increase of the loss of rows, mean over the orders.
 
     chosen  positions among the rows with a target, ascending
 
-    Return the increases, float64 [groups, rows], and the number of trees that do not use each row, uint32 [rows].
+    Return the increases, float64 [groups, rows], and the number of trees not grown on each row, uint32 [rows].
     Oracle: tests/naive/explain.py refined_change.
     """
     table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
@@ -478,7 +478,7 @@ def changed_losses(
         voters += out
     in_bag = np.zeros((SEQUENCES, rows.size), np.bool_)
     if bags is not None and rows.size:
-        inputs: Any = bags.inputs  # for these draws it is like a Store
+        inputs: Any = bags.inputs  # has what these draws use of a Store
         share = sample_share(inputs.rows, len(inputs.spec.features), outputs_of(inputs.spec))
         in_bag = stage_bags(inputs, bags.config, positions, share)
     for tree, answer in sweep.stage_trees():

@@ -1,7 +1,7 @@
 """Proximities of training rows, and missing values filled by proximity; there is never a matrix of all pairs.
 
-Both sections list the rows of all leaves in files, once, and then go through the trees for each row (kernels/explain/
-proximities.py).
+Both sections first list the rows of all leaves in files. Then they go through the trees for each row
+(kernels/explain/proximities.py).
 
 proximities  nearest rows, outliers, prototypes
 filling      imputed missing values
@@ -36,12 +36,12 @@ from bigforest.storage.array_file import MatrixFile, read_arrays, write_arrays
 if TYPE_CHECKING:
     from bigforest.kernels.explain.proximities import LeafRows
 
-# Rows of a sample, unless some are named; and rows of a task.
+# Rows of a sample, by default; and most rows of a task.
 _SAMPLE = 10_000
 _PIECE_ROWS = 500
 # Prototypes of a class, at most.
 _PROTOTYPES = 5
-# Nanoseconds on one thread for sorting a row into its leaf in a tree, and for visiting one there. Measured.
+# Nanoseconds on one thread for sorting a row into its leaf in a tree, and for visiting a row of a leaf. Measured.
 _LIST_NS = 100.0
 _MEET_NS = 5.0
 
@@ -69,14 +69,14 @@ def plan_proximities(job: ExplainJob) -> SectionPlan:
     return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
-def plan_near(job: ExplainJob, part: str, asked: int) -> SectionPlan:
-    """Plan listing the rows of all leaves, and finding the nearest of some rows."""
+def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
+    """Plan listing the rows of all leaves, and finding the nearest rows of `explained` rows."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
-    # A leaf has as many rows of the bag as there are on average.
-    met = asked * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
-    work = listing + _MEET_NS * met + asked * rows
+    # As if all leaves of a tree had equally many bag rows.
+    met = explained * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
+    work = listing + _MEET_NS * met + explained * rows
     return plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
 
 
@@ -87,7 +87,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
     outliers   large for rows unlike all others (Breiman and Cutler). The raw score of a row is the number of rows of
                its class / the sum of p^2 over these rows. The score is (raw - median) / mean absolute deviation from
-               the median, both over the rows of the class.
+               the median, both over the explained rows of the class.
     prototypes  for each class the rows with the largest sum of proximities to neighbors of the class; each next one
                counts only neighbors that the earlier ones do not have.
     """
@@ -202,7 +202,7 @@ def _outlier_table(
     """Return the table `outliers`; classes: class of each row; size: rows of each class."""
     squares = sums[np.arange(rows.size), classes, 1]
     with np.errstate(divide="ignore"):
-        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[classes] / squares, np.nan)  # nan where it is out of no bag
+        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[classes] / squares, np.nan)  # nan for rows in all bags
     score = np.full(rows.size, np.nan)
     for k in range(size.size):
         members = (classes == k) & ~np.isnan(raw)
@@ -291,10 +291,9 @@ def plan_filling(job: ExplainJob) -> SectionPlan:
 def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `filling`: a row per missing value of a training row, of features used by the trees.
 
-    number  of numbers: the mean over the rows that have the value, weighted by their RF-GAP proximity to the row.
-    level   of categories: the level of the largest sum of proximities, the first among ties.
-    known   sum of the proximities to rows that have the value: 1 if all have it. If it is 0, nothing is
-            filled.
+    number  of numeric features: mean over the rows that have a value, weighted by their RF-GAP proximity to the row.
+    level   of categories: the level with the largest sum of proximities, the first among ties.
+    known   sum of the proximities to rows that have a value: 1 if all have one. If it is 0, nothing is filled.
     """
     options = job.options
     settings = repr((options.rows, options.sample, options.seed))
@@ -332,7 +331,7 @@ def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.
 
 
 def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns) -> NDArray[np.uint32]:
-    """Return the kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
+    """Return the positions of kept rows that lack a value: of requested rows; else of all, or of a sample."""
     table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen_positions(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))

@@ -33,7 +33,7 @@ _BATCH_ROWS = 1 << 16
 _MOST_ROWS = 2**32 - 1
 
 _FILES = ("values", "target", "weight", "kept")
-# Types of a target: of numbers, of classes.
+# Types of a target: for regression, for classification.
 _TARGETS = ("f8", "u2")
 
 
@@ -96,11 +96,11 @@ def _map_array(path: Path, kind: str) -> NDArray[Any]:
 def replace_columns(
     values: NDArray[Any], drawn: NDArray[Any], columns: NDArray[np.uint64], groups: NDArray[np.int64] | int
 ) -> Any:
-    """Return Replaced of kernels/explain/step.py.
+    """Return `values` with other values in some columns, as Replaced of kernels/explain/step.py.
 
     drawn    [columns, rows], row i has the replacement values of column columns[i]
     columns  uint64, columns of `values` to replace
-    groups   int64, group of each of these columns
+    groups   int64, group of each of these columns; or one group for all
     """
     from bigforest.kernels.explain.step import Replaced
 
@@ -204,7 +204,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
 
 
 def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
-    """Return the numbers of `most` rows, drawn without replacement, or of all rows, ascending."""
+    """Return the numbers of `most` rows drawn without replacement, or of all rows if there are fewer, ascending."""
     if rows <= most:
         return np.arange(rows, dtype=np.uint32)
     random = np.random.Generator(np.random.Philox(seed % 2**64))

@@ -10,9 +10,9 @@ y the class of the row, and j^ the other class of most votes (the lowest among t
     correlation  rho = var(mr) / (mean sd)^2
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
-The variance of a number that is 1, -1 or 0 has the minus; the paper prints a plus. For regression (section 11): rho =
-MSE of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the
-trees.
+The deviation has a minus, as it is that of a number which is 1, -1 or 0; the paper prints a plus. For regression
+(section 11): rho = MSE of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the
+mean MSE of the trees.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from bigforest.explain.job import (
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 
-# Written instead of the vote of a tree that has the row in its bag; for regression nan.
+# Entry instead of a vote if the tree has the row in its bag; for regression nan.
 _SEEN = 65_535
-# Type of a vote, of numbers and of classes.
+# Type of a vote: for regression, for classification.
 _VOTES = ("<f8", "<u2")
 # Votes and rows of a task. Sums are added up in the order of these pieces, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 23
@@ -49,12 +49,13 @@ _VOTE_NS = 15.0
 
 
 class Sums(NamedTuple):
-    """Sums by weight over rows, first by the number of trees (milestones), then by class of the row.
+    """Sums over rows, by number of trees (`milestones`) and by class of the row.
 
-    rows     int64 [steps, classes], rows that are out of bag for at least one of these trees
-    moments  float64 [4, steps, classes]: their weight, mr, mr^2 and wrong votes; for regression weight and squared
-             errors
-    trees    float64 [3, steps, trees, classes]: weight, p1 and p2; for regression weight and squared errors
+    rows     int64 [steps, classes], number of rows that are out of bag for at least one of these trees
+    moments  float64 [4, steps, classes]: their weight, and weighted mr, mr^2 and wrong predictions; for regression
+             weight and weighted squared errors
+    trees    float64 [3, steps, trees, classes]: weight of the out-of-bag rows of each tree, of those for which it votes
+             y, and j^; for regression weight and weighted squared errors
     """
 
     rows: NDArray[np.int64]
@@ -105,8 +106,8 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
         left_out = oob.out_of_bag(tree.number)
         leaves = leaf_positions(tree, oob.table.values(), left_out) - np.uint32(tree.begin)
         tree_votes = np.full(kept.size, _SEEN if oob.table.is_classification else np.nan, votes.kind)
-        says = tree.answer.argmax(axis=1) if oob.table.is_classification else tree.answer[:, 0]
-        tree_votes[np.searchsorted(kept, left_out)] = says[leaves]
+        node_votes = tree.answer.argmax(axis=1) if oob.table.is_classification else tree.answer[:, 0]
+        tree_votes[np.searchsorted(kept, left_out)] = node_votes[leaves]
         votes.put(tree.number, tree_votes)
 
 

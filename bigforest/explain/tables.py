@@ -24,8 +24,8 @@ from bigforest.storage.paths import absolute_path, can_write, files_in, is_remot
 
 KIND = "explanation"
 VERSION = 1
-_EXPLANATION = OutputKind(KIND, Path.is_dir)  # what is in the folder is checked in addition
-# Columns of a table that a notebook shows.
+_EXPLANATION = OutputKind(KIND, Path.is_dir)  # `_check_ours` checks the content
+# Most columns of a table that a notebook shows.
 _SHOWN_COLUMNS = 12
 
 
@@ -62,7 +62,7 @@ class ExplanationFolder:
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def without_rows(self) -> ExplanationFolder:
-        """Return the folder for tables that depend on the forest alone, whatever rows are explained."""
+        """Return the same folder for tables that do not depend on the explained rows."""
         folder = copy(self)
         folder._rows = ""
         return folder
@@ -93,7 +93,7 @@ class ExplanationFolder:
         )
 
     def has(self, name: str, options: str = "") -> bool:
-        """Return True if the table exists. Raises OutputExistsError if the file has a table of other inputs."""
+        """Return True if the table exists. Raises OutputExistsError for one of other inputs, without `overwrite`."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -104,7 +104,7 @@ class ExplanationFolder:
         raise self._taken_error(path)
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
-        """Return True if all of these tables exist. Raises OutputExistsError as `has`, for any of them."""
+        """Return True if all of these tables exist. Raises OutputExistsError, see `has`."""
         exists = [self.has(name, options) for name in names]
         return all(exists)
 
@@ -157,7 +157,7 @@ class Explanation:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """Open a folder; holding: object that keeps a temporary folder as long as this object."""
+        """Open a folder; holding: object to keep as long as this one, because at its end it removes the folder."""
         self.path = absolute_path(path)
         if not self.path.is_dir():
             raise ConfigError(f"{path} is not an explanation; check the path, or make one with {api('explain_forest')}")

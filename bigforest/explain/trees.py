@@ -17,7 +17,7 @@ from bigforest.forest.parts import read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.predict.groups import Trees
 
-# Levels of a category, and terms of a projection, that a rule names.
+# Most levels of a category, and most terms of a projection, that a rule names.
 _NAMED = 6
 # Most bytes of a pair of features while pairs are counted.
 _PAIR_BYTES = 64
@@ -39,8 +39,8 @@ class TreeShapes(NamedTuple):
     lines    rows of the table `trees`.
     splits   int64 [features, 4], for each feature: nodes that split on it, the bag weight in these nodes, the sum of
              their depths, and the number of trees with such a node.
-    pairs    counts of nodes whose parent splits on the first feature of a pair, and which split on the second one,
-             columns _PAIRS.
+    pairs    number of nodes that split on the second feature of a pair, and whose parent splits on the first; columns
+             _PAIRS.
     leaves   the most informative leaves: `interest` and the columns of `rules`, with codes instead of classes.
     """
 
@@ -184,8 +184,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
     """Return the conditions of a leaf as a text, in the order in which their features occur on the path.
 
     All conditions on a numeric feature become one. Bounds have all their digits, so exactly the rows of the leaf
-    satisfy
-    the rule.
+    satisfy the rule.
     """
     texts: dict[Any, str] = {}
     low: dict[int, float] = {}

@@ -1,6 +1,6 @@
 """An ONNX model with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
 
-Rows and thresholds are float64, or float32. Thresholds are rounded down to float32, so that no float32 row changes
+Rows and thresholds are float64, or float32. Thresholds of float32 are rounded down, so that no float32 row changes
 sides. The ensemble is a regressor for classes too, with an output for each class, because the ONNX classifier treats
 sums of two classes as scores above or below 0. A boosted stage is a second ensemble. Its sums are added to the link of
 the predictions.
@@ -35,7 +35,7 @@ _DTYPES = ("float32", "float64")
 _INPUT, _LABEL, _SUMS, _SHARES, _PREDICTION = "X", "label", "sums", "probabilities", "prediction"
 # Name of the predictions before a boosted stage corrects them.
 _PLAIN = "plain"
-# Versions of the operators. They suffice, and runtimes of recent years support them.
+# Versions of the operators: they have all that is used here, and runtimes of recent years support them.
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 

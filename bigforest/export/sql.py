@@ -10,8 +10,8 @@ Each step selects from the one before:
     k  columns to keep       v  means of votes, then probabilities or the number
     f  features of trees     s  sums of the boosted stage, then scores
 
-Names of the table are in the first and in the last SELECT alone, so they clash with no others. They are quoted and
-follow the alias of the table: if the table has no column x, SQLite takes "x" for a text, and t."x" for an error.
+Names of the columns of the table occur only in the first and in the last SELECT, so they clash with no others. They are
+quoted and follow the alias of the table: without a column x, SQLite takes "x" for a text, but refuses t."x".
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TO = "SQL"
 # Spaces that training strips from text: White_Space of Unicode.
 _SPACES = "".join(map(chr, [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F]))
 _SPACES += "\u205f\u3000"
-# Beyond these numbers, databases raise errors in place of an exponential; kernels/refine/link.py has the same limits.
+# Databases raise an error for the exponential of larger numbers; kernels/refine/link.py has the same limit.
 _MOST = 700.0
 _LARGEST = float(np.finfo(np.float64).max)
 _MAX_WHOLE = 2**63 - 1
@@ -50,12 +50,14 @@ _MAX_WHOLE = 2**63 - 1
 class _Dialect(NamedTuple):
     """Syntax in which databases differ.
 
-    quote   of names
-    number, flag, text, trimmed  the value of a column as float64, as an integer of a boolean, as text that is compared
-            byte by byte, and without spaces around it
-    zero    of float64, with which a sum begins: PostgreSQL adds literals as decimals
-    has_nan True if numbers may be NaN, which is larger than all others
-    escapes True if a backslash in text escapes
+    quote    character around names
+    number   expression of a column as float64; {} is the column, here and below
+    flag     of a boolean column as an integer
+    text     of a column as text that is compared byte by byte
+    trimmed  as `text`, without spaces around it
+    zero     float64 with which a sum begins: PostgreSQL adds literals as decimals
+    has_nan  True if numbers may be NaN, which is larger than all others
+    escapes  True if a backslash in text escapes the next character
     """
 
     quote: str
@@ -68,7 +70,7 @@ class _Dialect(NamedTuple):
     escapes: bool
 
     def name(self, name: str) -> str:
-        """Return a name quoted. Raises ConfigError for one that no database has."""
+        """Return a name in quotes. Raises ConfigError for a name that no database allows."""
         if not name or "\x00" in name:
             raise ConfigError(f"SQL has no names that are empty or have a NUL, as {name!r}; rename it")
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
@@ -106,9 +108,9 @@ _DIALECTS = {
 
 
 class _Query:
-    """A query that is made step by step, each a SELECT from the one before.
+    """A query that is made step by step. Each step is a SELECT from the step before.
 
-    table  name, quoted, from which the first one selects.
+    table  name, in quotes, of the table from which the first step selects.
     """
 
     def __init__(self, table: str) -> None:
@@ -119,10 +121,10 @@ class _Query:
             self._name += "_"
 
     def select(self, columns: Iterable[tuple[str, str]]) -> None:
-        """Add a step, of columns that are pairs of an expression and a name.
+        """Add a step; columns: pairs of an expression and a name.
 
-        The number of the row is never used. With a window function, no optimizer replaces the name of a column by its
-        expression: trees would be computed for each use of their sum.
+        Each step also has a row number, which is never used: its window function keeps optimizers from replacing the
+        name of a column by its expression in the next step. Trees would be computed for each use of their sum.
         """
         name = f"{self._name}{len(self._steps)}"
         self._steps.append(f"{name} AS (\n{self._selecting([*columns, ('ROW_NUMBER() OVER ()', 'n')])})")
@@ -140,9 +142,9 @@ class _Query:
 class _Cell:
     """A feature as a column of the query, and the conditions of nodes that split on it.
 
-    name   of the column.
-    value  expression from the column of the table.
-    is_number  True if it is a float64.
+    name       name of the column in the query.
+    value      expression of the column of the table.
+    is_number  True if the column is a float64.
     """
 
     def __init__(self, files: ForestFiles, place: int, sql: _Dialect) -> None:
@@ -188,7 +190,7 @@ class _Cell:
         return _number(float(int(level))) if self.is_number else self._sql.literal(level)
 
     def _check_distinct(self, levels: Sequence[str]) -> None:
-        """Raise ConfigError for levels that are one float64, in which SQL compares them, and FormatError for text."""
+        """Raise ConfigError if two levels are the same float64, and FormatError for a level that is no whole number."""
         try:
             values = {float(int(level)) for level in levels}
         except ValueError as error:
@@ -248,7 +250,8 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
 
 
 def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError if a kept column has the name of a column of predictions (`names`), ignoring case."""
+    """Raise ConfigError for result columns (`keep`, `names`) of the same name, ignoring case, and for columns of the
+    table whose names differ only in case."""
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:

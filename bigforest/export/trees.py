@@ -29,7 +29,7 @@ _IMPURITIES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 
 
 class ExportedTree(NamedTuple):
-    """The nodes of a tree in preorder, of a forest or of its boosted stage.
+    """The nodes of a tree of a forest, or of its boosted stage, in preorder.
 
     left, right   int64, numbers of the children; -1 in leaves
     feature       int64, position among the features of training; -1 in leaves
@@ -165,8 +165,8 @@ def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
 def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes].
 
-    The impurity of a node is its `gain` plus the weighted mean over its children. The impurity of a leaf is
-    computed from its counts. For regression, and for a criterion from outside the package, it is unknown and set to 0.
+    The impurity of an inner node is its `gain` plus the weighted mean of its children. That of a leaf is computed from
+    its counts. For regression, and for a criterion from outside the package, that of a leaf is unknown and set to 0.
     """
     weight, impurities = nodes.weight.astype(np.float64), np.zeros(nodes.feature.size)
     of_shares = _IMPURITIES.get(str(files.config.impurity))

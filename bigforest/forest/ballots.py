@@ -38,8 +38,8 @@ class Ballots(NamedTuple):
 def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, lambdas: int) -> NDArray[np.int64]:
     """Return an upper bound of the bytes of ballots while they are read and converted.
 
-    nodes    number of nodes.
-    mixed    number of rows of Ballots.mixed.
+    nodes    int64 [entries], number of nodes of a tree or of several trees.
+    mixed    int64 [entries], number of rows of Ballots.mixed.
     classes  number of classes; 1 for regression.
     lambdas  number of lambdas by which leaves are shrunk; 0 to leave them as grown.
     """
@@ -236,7 +236,7 @@ class LeafShrinking:
         return shrunk
 
     def _most_open(self, leaf: NDArray[np.bool_]) -> int:
-        """Return the most nodes of the piece, or before it, whose right child is still to come at the same time."""
+        """Return the largest number of nodes, of this piece and before, that wait for their right child at a time."""
         from bigforest.kernels.predict.leaf_values import RIGHT_CHILD
 
         opened, side = self._state.tolist()

@@ -15,14 +15,14 @@ from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, split_features
 from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, read_span
 
-# Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
+# The features that a tree uses, and the sum of gain * weight over the nodes of each of these features.
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HERE = Executor(1)
 
 
 class DecreaseSums:
-    """Decreases by feature, added tree by tree in order, in whatever order the files come."""
+    """Decreases by feature, summed in the order of the trees, in whatever order their files are added."""
 
     def __init__(self, features: int) -> None:
         self._total = np.zeros(features)
@@ -30,7 +30,10 @@ class DecreaseSums:
         self._following = 0
 
     def add(self, part: range, trees: list[TreeDecreases]) -> None:
-        """Add the trees of one file, in order; files are numbered from 0 without a gap."""
+        """Add the decreases of the trees of a file, in order.
+
+        part  positions of the file or of its trees. The parts of all files form a range from 0 on without a gap.
+        """
         self._waiting[part.start] = part.stop, trees
         while self._following in self._waiting:
             self._following, ready = self._waiting.pop(self._following)
@@ -58,8 +61,8 @@ def importance(directory: Path, header: Header, executor: Executor = _HERE) -> N
 
     header  of the files of trees, with levels.
 
-    Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the pieces they are
-    read in can change a bit of it. Raises FormatError.
+    Decreases are summed node by node within a tree, and then tree by tree, so the result does not depend on the
+    division into part files, or on the pieces in which these are read. Raises FormatError.
     """
     paths = part_paths(directory)
     spans = [check_part(*part, header) for part in zip(paths, part_ranges(paths, header.config.trees), strict=True)]
@@ -89,8 +92,8 @@ def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tup
 
     pieces  consecutive nodes, of whole trees or of parts of trees
 
-    The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
-    squares neither vanish nor overflow.
+    The decrease of an oblique node is divided equally among its features. Decreases of a regression are in squared
+    steps of the target, so that they neither vanish nor overflow.
     """
     step, total, last = spec.target.step, np.zeros(len(spec.features)), -1
     for piece in pieces:

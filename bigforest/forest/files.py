@@ -119,10 +119,10 @@ def _column_options(schema: pa.Schema) -> dict[str, Any]:
     columns = dict(column for field in schema for column in _leaf_columns(field))
     # Integers as differences, floats by byte planes: half of the bytes in no more time. Byte planes of integers would
     # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not support them.
-    encoding = {name: "DELTA_BINARY_PACKED" for name, of in columns.items() if pa.types.is_integer(of)}
-    encoding |= {name: "BYTE_STREAM_SPLIT" for name, of in columns.items() if pa.types.is_floating(of)}
+    encoding = {name: "DELTA_BINARY_PACKED" for name, kind in columns.items() if pa.types.is_integer(kind)}
+    encoding |= {name: "BYTE_STREAM_SPLIT" for name, kind in columns.items() if pa.types.is_floating(kind)}
     return {
-        "use_dictionary": [name for name, of in columns.items() if not pa.types.is_primitive(of)],
+        "use_dictionary": [name for name, kind in columns.items() if not pa.types.is_primitive(kind)],
         "column_encoding": encoding,
         "write_statistics": [name for name in ("tree", "row") if name in columns],
     }
@@ -182,7 +182,7 @@ def _checksum(file: BinaryIO, place: int) -> int:
 
 
 def check_bytes(path: Path) -> None:
-    """Read the whole file and raise FormatError if a byte differs from what was written.
+    """Read the whole file and raise FormatError if its bytes do not have the checksum that it contains.
 
     Takes a nanosecond per byte. A Parquet file without a checksum passes. A file that does not end as a Parquet file is
     refused without being read.
@@ -201,7 +201,7 @@ def check_bytes(path: Path) -> None:
 
 
 def stored_checksum(path: Path) -> str | None:
-    """Return the checksum that a file has in its footer, which its bytes may contradict; None without one.
+    """Return the checksum in the footer of a file, without comparing it with the bytes; None without a checksum.
 
     Raises OSError.
     """
@@ -274,7 +274,7 @@ def file_kind(path: Path) -> str | None:
 def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
     """Return the header of a file, and the file with its footer read.
 
-    Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
+    Raises FormatError unless it is a file of a forest, of the kind `kind`; None for any kind.
     """
     file = _footer(path)
     return _header_in(file, path, kind)[0], file
@@ -430,7 +430,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
     return replace(levels, value=value)
 
 
-# Votes are logarithms of ratios of numbers of rows.
+# Largest weight of a tree's vote, which is the logarithm of a ratio of numbers of rows.
 _LARGEST_VOTE = 64.0
 
 
