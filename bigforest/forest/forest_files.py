@@ -111,7 +111,7 @@ FOREST = OutputKind("forest", is_forest)
 
 
 def _small_files(config: TrainConfig) -> list[FileFormat]:
-    """Return the files of one table each that every forest of this configuration has."""
+    """Return the formats of the single files that every forest of this configuration has."""
     return [FEATURES, RUN, *([RANKS] if config.ranks else []), *([BOOSTING] if config.boosts else [])]
 
 

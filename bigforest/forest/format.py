@@ -1,6 +1,6 @@
 """The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
-FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
+FILES has the columns of each file. Writing, checks and documentation (docs/reference/files.md) follow from it.
 The functions of files.py write, check and read a file by its FileFormat. forest_files.py has a drawing of the
 directory. The version, the kind, the dataspec and the configuration are in the Parquet metadata of every file.
 """

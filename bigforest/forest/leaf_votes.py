@@ -50,7 +50,7 @@ LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
 # Tables of _LARGE_TABLE rows have chunks of up to _LARGE_CHUNK.
 _MOST_CHUNK = 1 << 14
 _LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
-# Bytes of votes in a row group of oob/rows.parquet, and its most rows.
+# Most bytes of votes, and most rows, of a row group of oob/rows.parquet. It has at least 256 rows.
 _STEP_BYTES = 8 << 20
 _MOST_STEP = 1 << 16
 
@@ -129,8 +129,8 @@ class LeafFile(NamedTuple):
 
 
 def step_rows(classes: int) -> int:
-    """Return the rows of a row group of oob/rows.parquet, a power of two. It depends on the number of classes alone, so
-    the file does not depend on memory."""
+    """Return the rows of a row group of oob/rows.parquet, a power of two. It depends only on the classes, so the file
+    does not depend on memory."""
     rows = _MOST_STEP
     while rows > 256 and 8 * rows * classes > _STEP_BYTES:
         rows //= 2

@@ -133,10 +133,10 @@ def _check_nodes(columns: dict[str, Any], rounds: int, header: Header, path: Pat
     from bigforest.kernels.predict import pack
 
     size = len(columns["node"])
-    sequence, place = as_numpy(columns["sequence"]), as_numpy(columns["round"])
-    if place.max(initial=0) >= rounds or sequence.max(initial=0) >= SEQUENCES:
+    sequence, number = as_numpy(columns["sequence"]), as_numpy(columns["round"])
+    if number.max(initial=0) >= rounds or sequence.max(initial=0) >= SEQUENCES:
         raise damaged_forest(f"{path}: a round or a sequence is out of range")
-    tree = sequence.astype(np.uint32) * np.uint32(rounds) + place
+    tree = sequence.astype(np.uint32) * np.uint32(rounds) + number
     as_nodes = columns | {
         "tree": arrow_array(tree),
         "terms": pa.nulls(size, NODES.field("terms").type),

@@ -157,7 +157,7 @@ def _digest(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MergedForest:
-    """One forest within a merged one: trees first_tree, first_tree + 1, ... are its trees 0, 1, ... of its seed.
+    """A forest that was merged: its trees 0, 1, ... are the trees first_tree, first_tree + 1, ... of the merged forest.
 
     forest       the path it was read from.
     fingerprint  of the table it was grown on, see Origin.
@@ -264,8 +264,10 @@ class Choice:
             raise ValueError(f"a {cls.NAME} is not a number that it may be")
         if not all(map(is_lambda, [*losses, *([] if crossed is None else [crossed])])):
             raise ValueError("a loss is not a finite number, 0 or more")
-        if sorted(set(tried)) != tried or (tried and amount not in tried) or (crossed is None) == bool(losses):
+        if sorted(set(tried)) != tried or (tried and amount not in tried):
             raise ValueError(f"the {cls.NAME} is not among those that were tried, or these are not ascending")
+        if (crossed is None) == bool(losses):
+            raise ValueError("only one of losses and cross-fitted loss is present")
         return cls(float(amount), tuple(map(float, tried)), tuple(map(float, losses)), crossed)
 
 

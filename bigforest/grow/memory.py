@@ -61,7 +61,7 @@ _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
 # With boosting, all rows are routed through each grown tree. Bytes of a node and its ballot for that, without counts.
 _BOOSTED_NODE_BYTES = 48
-# Bytes of a row that has a weight.
+# Bytes of the weight of a row.
 _WEIGHT_BYTES = 8
 # A worker must have room for a subtree of at least this many bag rows.
 _MIN_ROWS = 4_096

@@ -4,7 +4,7 @@ In memory kernels grow the trees on codes. By passes the table is the codes of t
 node searches with `FeatureSearch` (node_search.py) or, for random splits, with `RandomSearch`:
 
 1. Request the smallest and the largest code of each drawn feature. The levels of a category are counted at once.
-2. Draw the cut between the two that kernels/scan/random_split.py draws, and request the counts above it.
+2. Draw the same cut between the two codes as kernels/scan/random_split.py, and request the counts above it.
 3. Offer the cuts, and take the best.
 
 Random cuts are drawn between values, and dictionaries may be larger than memory. A subtree that grows in memory
@@ -203,7 +203,7 @@ class FeatureTable(TableView):
 
 
 class AxisFamily(Family):
-    """Splits on features, the best of all or one drawn at random."""
+    """A family of trees that split on features: the best of all splits, or the best of a random one per feature."""
 
     uses_values = False
     oracle = "tests/naive/tree.py"

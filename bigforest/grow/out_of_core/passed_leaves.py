@@ -216,7 +216,8 @@ def _leaves_path(run: Path, part: range) -> Path:
 def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
     """Return the cells of a block of this many rows for routing; codes by rows are made once for all trees."""
     if isinstance(cells, BlockValues):
-        place = cells.place.copy()  # with the widths of the code matrices that values are passed as
+        # A CodeView has float32 as `u16` and float64 as `u32`, so their widths become 2 and 4.
+        place = cells.place.copy()
         place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
         values: tuple[Any, ...] = cells.u8, cells.f32, cells.f64
         none = [np.empty((0, 0), matrix.dtype) for matrix in values]
