@@ -75,7 +75,7 @@ def _options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    # Both are read elsewhere: the version by its callback, debug by GuardedCommand.
+    # The callback of --version prints it, and GuardedCommand reads --debug.
     pass
 
 
@@ -100,7 +100,7 @@ def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def main() -> None:
-    """Run the command line. A signal to end removes temporary files, as errors do."""
+    """Run the command line. A signal that ends the program removes temporary files, as an error does."""
     sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP; nohup ignores SIGHUP, which must stay ignored

@@ -27,7 +27,7 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 # Parameters of commands that are tables.
 _TABLES = ("data", "validate")
-# A tab is hard to type.
+# Other ways to write a separator: a tab is hard to type.
 _MARKS = {"tab": "\t", "\\t": "\t"}
 # Hyphen without line breaks while help is laid out; replaced before printing, so that text can be copied.
 _WHOLE_HYPHEN = "\N{NON-BREAKING HYPHEN}"
@@ -42,7 +42,7 @@ _TYPES = {
 
 
 def _mark(text: str | None) -> str | None:
-    """Return a separator as one character."""
+    """Return a separator as one character. Raises BadParameter."""
     mark = None if text is None else _MARKS.get(text, text)
     if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n\0'):
         raise typer.BadParameter(f"it must be one character of ASCII, or tab, not {text!r}")
@@ -65,7 +65,8 @@ def command(
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
     """Return a decorator that turns a function into a command. The function returns facts, which `draw` prints.
 
-    run, groups  options by group. The function receives each group as a dictionary of the options that the user gave.
+    run, groups  options by group. A parameter of the function with the name of a group receives a dictionary of the
+                 options of the group that the user gave.
     progress     add a listener that shows progress, and the client of a cluster, to `run`; add the seconds and the
                  statistics of the workers to the facts.
 
@@ -108,7 +109,7 @@ def command(
                 _with_progress(context, function, values, quiet=quiet, json=json) if progress else function(**values)
             )
             show(facts, draw, json=json, quiet=quiet)
-            if not facts.get("fits", True):  # of a plan
+            if not facts.get("fits", True):  # a plan that does not fit
                 raise typer.Exit(1)
 
         work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -134,7 +135,10 @@ def _with_progress(
 
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
-    """Set the separator of the tables of a command. Raises ConfigError if none is a CSV file."""
+    """Set the separator of the tables of a command. Raises ConfigError if no table is a CSV file.
+
+    tables  for each table, the dictionary of its argument and the name of the argument.
+    """
     from bigforest.errors import ConfigError
     from bigforest.source.files import SeparatedPath, may_be_csv
 
@@ -147,7 +151,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 
 def _check_place(table: str) -> None:
-    """Raise the API's error for a missing table at once, before costly imports."""
+    """Raise the API's error if the table does not exist, before costly imports."""
     if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (False for an invalid path)
         from bigforest.source.files import find_files
 
@@ -161,13 +165,13 @@ def _given(context: typer.Context, name: str, value: Any) -> bool:
 
 
 class GuardedCommand(TyperCommand):
-    """Command whose errors are printed as one red line on stderr, with the traceback only under --debug.
+    """Command that prints an error as one red line on stderr, and with --debug also the traceback.
 
-    With --json they are printed as an object on stdout, too.
+    With --json it also prints the error as an object on stdout.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage: arguments by name, optional ones in brackets."""
+        """Return the words of the usage: [OPTIONS] and the names of arguments, optional arguments in brackets."""
         pieces = ["[OPTIONS]"]
         for argument in self._arguments(ctx):
             name = f"{_metavar(argument)}{'...' if argument.nargs == -1 else ''}"
@@ -202,7 +206,7 @@ class GuardedCommand(TyperCommand):
                     formatter.write_dl(whole, col_max=min(30, formatter.width // 3))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; wrong ones show the usage."""
+        """Parse the arguments. If they are wrong, show the usage."""
         arguments = list(args)  # typer empties `args`
         try:
             self._check_once(ctx, arguments)
@@ -232,7 +236,7 @@ class GuardedCommand(TyperCommand):
             raise
 
     def _check_once(self, ctx: Any, arguments: list[str]) -> None:
-        """Raise ConfigError for an option given several times: click would take the last value without a word."""
+        """Raise ConfigError for an option given several times: click would silently take the last value."""
         order: list[Any] = self.make_parser(ctx).parse_args(args=list(arguments))[2]
         if any(parameter.name == "help" for parameter in order):
             return
@@ -249,24 +253,24 @@ class GuardedCommand(TyperCommand):
                 raise ConfigError(f"{name} and {other} exclude each other; keep one")
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; exit with 2 for an error of the user, 1 for a fault of the program, 130 after Ctrl-C.
+        """Run the command. Exit with 2 for an error of the user, 1 for a fault of the program, 130 after Ctrl-C.
 
-        Another signal that asks to end exits with 128 and its number.
+        After another signal that ends the program, exit with 128 plus its number.
         """
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, typer.BadParameter, typer.Exit):
-            raise  # typer ends quietly if a pipe was closed, shows the usage, or exits with the code of the command
+            raise  # `main` ends quietly if a pipe was closed; typer shows the usage, or exits with the command's code
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             raise self._refused(ctx, error, wants_json=ctx.params.get("json", False)) from error
 
     def _refused(self, ctx: Any, error: BaseException, *, wants_json: bool) -> typer.Exit:
-        """Print an error; return the exception that ends the program with its exit code."""
+        """Print an error. Return the exception that ends the program with the right exit code."""
         from bigforest.errors import write_names
 
         names = _command_line_names(ctx.command)
-        message, code = _explain(error, names)
-        # A note says how to continue with an interrupted run.
+        message, code = _message_and_code(error, names)
+        # A note says how to continue an interrupted run.
         notes = [write_names(getattr(note, "text", note), names.get) for note in getattr(error, "__notes__", [])]
         message = "; ".join([message, *notes])
         message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
@@ -288,7 +292,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Add the expected type of a wrong value to the error, and the configuration file that contains the value."""
+    """Name the expected type of a wrong value in the error, and the configuration file that contains the value."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -303,7 +307,7 @@ def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
 
 
 def _say_extra(error: Any) -> None:
-    """Add a hint for too many arguments: an unquoted glob, or a list with spaces."""
+    """Add a hint to an error about too many arguments, which an unquoted glob or a list with spaces causes."""
     found = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", getattr(error, "message", ""))
     if found is None:
         return
@@ -315,7 +319,7 @@ def _say_extra(error: Any) -> None:
 
 
 def _suggest_option(error: Any, command: Any) -> None:
-    """Suggest the option for a name from scikit-learn and other tools."""
+    """Suggest an option in an error about an unknown option that scikit-learn or another tool has."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES
@@ -327,7 +331,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return the names of options and functions in messages as users of this command type them."""
+    """Return how users of this command type the options and functions that messages name."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}
@@ -344,7 +348,7 @@ def _command_line_names(command: Any) -> dict[str, str]:
     return names
 
 
-def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
+def _message_and_code(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
     """Return the message for an error, with the names of the command line, and the exit code."""
     from bigforest.errors import BigForestError, write_names
 

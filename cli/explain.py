@@ -44,7 +44,7 @@ def _groups(texts: list[str]) -> dict[str, str]:
 
 
 def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
-    """Return names separated by commas. The name of a feature may contain commas; quotes are read as in CSV."""
+    """Split a list at its commas into names. The name of a feature may contain commas; quotes are read as in CSV."""
     names, left = [], f"{text},"
     while left:
         quoted = _QUOTED.match(left)
@@ -164,7 +164,7 @@ def explain(
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:
-    """Print the first rows of a small table: the largest importances, the strength of most trees."""
+    """Print the largest importances of a table, or the strength of all trees together, which is its last row."""
     if name == "strength":
         lines((name, "and correlation of the trees"))
         frame = frame.tail(1)

@@ -47,7 +47,9 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
 
 
 def choice_facts(found: Choice) -> dict[str, Any]:
-    """Return lambda, the power or the rounds of the stage, and the out-of-bag loss of each value tried."""
+    """Return the value chosen (lambda, power or rounds), the out-of-bag loss of each value tried, and the cross-fitted
+    loss.
+    """
     name = found.NAME
     return {
         name: found.amount,
@@ -75,7 +77,7 @@ def revised_facts(forest: Forest, *names: str) -> dict[str, Any]:
 
 
 def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str, Any]:
-    """Return facts about a forest; `trees` adds an entry per tree, `features` one per feature by importance."""
+    """Return facts about a forest. `trees` adds an entry per tree; `features` an entry per feature, by importance."""
     by_tree = (
         forest.nodes.group_by("tree")
         .agg(

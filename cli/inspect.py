@@ -14,6 +14,7 @@ from .train import draw_candidates
 if TYPE_CHECKING:
     from bigforest import Forest
 
+# Classes that are named; more are only counted.
 LABELS = 10
 _NO_REPORT = "no estimate, because the forest was merged"
 

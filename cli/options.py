@@ -1,4 +1,7 @@
-"""Options and arguments that commands share, and options in a TOML file. A group of options becomes one dictionary."""
+"""Options and arguments that commands share, and options in a TOML file.
+
+A function of a command receives each group of options as one dictionary.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ Given = dict[str, Any]
 
 
 class Choice(NamedTuple):
-    """Option: its annotation for typer, its default in --help, and a function that reads its value."""
+    """An option: its annotation for typer, its default in --help, and a function that converts its value, or None."""
 
     annotation: Any
     default: Any
@@ -42,9 +45,12 @@ def option(
     panel: str | None = None,
     read: Callable[[Any], Any] | None = None,
 ) -> Choice:
-    """Declare an option of type `kind` with its help text; `names` replace the default --name-with-dashes.
+    """Declare an option of type `kind` with its help text.
 
+    names    names that replace the default --name-with-dashes.
     default  default in --help; None if the API chooses it.
+    panel    panel of --help.
+    read     function that converts the value.
     """
     # A shell completes the words in a metavar: sqrt and all of sqrt|all|INT.
     words = re.findall(r"(?<![^|])[a-z][a-z0-9_-]*(?![^|])", metavar or "")
@@ -54,19 +60,19 @@ def option(
 
 
 def flag(text: str, *names: str, panel: str | None = None) -> Choice:
-    """Declare an option without a value, with these names."""
+    """Declare an option without a value. Parameters as of `option`."""
     return option(bool, None, text, *names, default=False, panel=panel)
 
 
 def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
-    """Return some options of a group, in its order."""
+    """Return the options `names` of a group, in the order of the group."""
     requested = set(names)
     assert requested <= set(group), requested - set(group)
     return {name: choice for name, choice in group.items() if name in requested}
 
 
 def values_of_lists(texts: Iterable[str]) -> list[str]:
-    """Return the values of an option that may be repeated, each time with values separated by commas."""
+    """Return all values of a repeated option. Each of `texts` has values separated by commas."""
     return [value for text in texts for value in text.split(",")]
 
 
@@ -93,7 +99,7 @@ Data = Annotated[str, argument("DATA", TABLE_KINDS, table_of)]
 ForestFolder = Annotated[str, argument("FOREST", "A forest written by `bigforest train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
 
-# Columns to learn from.
+# Options of the columns of a table.
 TABLE = {
     "target": option(
         str, "NAME", "Target column. Default: the first of target, label, class, y that exists.", panel=COLUMNS
@@ -131,7 +137,7 @@ VOTES = {
 
 
 def run_options(*names: str) -> dict[str, Choice]:
-    """Return --json, --quiet and these run options; "scheduler" selects all options of a cluster."""
+    """Return --json, --quiet and the options `names`. "scheduler" selects all options of a cluster."""
     requested = {"json", "quiet", *names} - {"scheduler"}
     return chosen(_RUN_OPTIONS, requested) | (SCHEDULER if "scheduler" in names else {})
 
@@ -142,12 +148,12 @@ def named_after(forest: str, suffix: str) -> str:
 
 
 DEFAULT = Path("bigforest.toml")
-# The file that a command took options from, in the `meta` of its context.
+# Key of the file with the options of a command, in the `meta` of its context.
 FROM_FILE = "bigforest.config_file"
 
 
 def _read(context: typer.Context, file: str | None) -> None:
-    """Make the options in the file the defaults of the command."""
+    """Make the options in `file` the defaults of the command. Raises BadParameter."""
     path = DEFAULT if file is None and DEFAULT.is_file() else file
     if path is None or context.resilient_parsing:
         return
@@ -175,7 +181,10 @@ def _read(context: typer.Context, file: str | None) -> None:
 
 
 def _value(parameter: Any, value: Any, where: str) -> Any:
-    """Return the value of an option for the command. Refuse a value that would be misread."""
+    """Return a value of the file as click expects it. Raises BadParameter for a value that click would misread.
+
+    where  beginning of the message of an error.
+    """
     if isinstance(value, dict):
         return json.dumps(value, default=str)  # dates as text: the option refuses them and names what it accepts
     if parameter.multiple:

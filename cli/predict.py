@@ -121,7 +121,7 @@ def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given
     return {"predictions": output, **asdict(scores)}
 
 
-# The confusion matrix of more classes does not fit a terminal; the most frequent mistakes are listed instead.
+# The confusion matrix of more classes than this does not fit a terminal. The most frequent mistakes are listed instead.
 MATRIX_CLASSES = 12
 MISTAKES = 20
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
@@ -161,7 +161,7 @@ def _draw_oob(facts: Facts) -> None:
 
 
 def draw_metrics(metrics: list[dict[str, Any]]) -> None:
-    """Print metrics of all classes together, and of each class if they are few."""
+    """Print the metrics of all classes together, and of each class if there are at most MATRIX_CLASSES + 1 rows."""
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
     labels = ["all", *(str(row["class"]) for row in rows[1:])]

@@ -1,4 +1,4 @@
-"""Commands that make other forests and files from forests: calibrate, prune, shrink, merge and export."""
+"""Commands that make forests and other files from forests: calibrate, prune, shrink, merge and export."""
 
 from __future__ import annotations
 

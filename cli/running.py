@@ -1,4 +1,4 @@
-"""Streams, progress and cluster that a command runs with."""
+"""Standard streams as tables, and the progress display and the cluster of a command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 STREAM = "-"
-# Name in messages for the copy of standard input; its path is in the `meta` of the context under this name.
+# Name of the copy of standard input in messages, and key of its path in the `meta` of the context.
 STANDARD_INPUT = "standard input"
 
 
@@ -77,11 +77,12 @@ def default_output(data: str, suffix: str) -> str:
 def running(
     scheduler: dict[str, Any], *, quiet: bool, json: bool, name_of: Callable[[str], str | None]
 ) -> Iterator[tuple[Any, Ledger]]:
-    """Yield the argument `scheduler` of the API and the listener that shows progress.
+    """Yield the argument `scheduler` of the API, and the listener.
 
     scheduler  options that select a cluster; empty for threads.
-    json       put notices into the object that is printed.
-    name_of    names of options on the command line, for notices.
+    quiet      show no progress.
+    json       put notices into the printed object instead of showing them.
+    name_of    function that returns the name of an option on the command line, for notices.
     """
     from bigforest.events import silent
     from bigforest.progress import Bars
@@ -93,7 +94,7 @@ def running(
             ledger = Ledger(listener, name_of if json else None)
             try:
                 yield client, ledger
-            except BaseException:  # there will be no object
+            except BaseException:  # no object will be printed
                 ledger.pass_notices_on()
                 raise
     finally:
@@ -125,9 +126,9 @@ def _scheduler(
 
 
 class Ledger:
-    """Listener that keeps the notices and the statistics of workers for --json, and passes all other events on.
+    """Listener that keeps the statistics of workers and, for --json, the notices. It passes all other events on.
 
-    name_of  names of options in notices; None to pass notices on.
+    name_of  function that returns the name of an option in notices; None to pass notices on.
     """
 
     def __init__(self, listener: Listener, name_of: Callable[[str], str | None] | None) -> None:
@@ -148,7 +149,7 @@ class Ledger:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries `workers` and `notices` for --json; empty entries are left out."""
+        """Entries `workers` and `notices` for the printed object; empty entries are left out."""
         from bigforest.errors import write_names
 
         notices = [write_names(notice.text, self._name_of) for notice in self._notices if self._name_of is not None]

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Wide enough that nothing is folded or cut when the output goes to a file or another program.
+# Width if the output goes to a file or another program, so large that nothing is folded or cut; and the width at which
+# `words` then breaks lines.
 PIPE_WIDTH = 1000
 PIPE_WORDS = 100
 # Smallest width of a column of text. Longer text is folded if the table is wider than the terminal.
 _MIN_TEXT = 8
-# Added to errors by number of trees if the forest has a boosted stage.
+# Remark on errors by number of trees if the forest has a boosted stage.
 TREES_ALONE = "trees alone, without the boosted stage"
 # Spaces between columns.
 _GAP = 2
@@ -54,12 +55,15 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Return a long value for `lines`, with line breaks if no terminal will fold it."""
+    """Return a long value for `lines`, with line breaks unless a terminal folds it."""
     return text if _console().is_terminal else fill(text, PIPE_WORDS, break_long_words=False, break_on_hyphens=False)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Print a table of `left` columns of text, then of numbers, which are never broken, even in a narrow terminal."""
+    """Print a table: first `left` columns of text, then columns of numbers.
+
+    Numbers are never broken, even in a narrow terminal.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -84,7 +88,7 @@ def count(number: int, noun: str = "") -> str:
 
 
 def rounded(value: float | None, error: float) -> str:
-    """Return a number to the first digit of its standard error, or to the second digit if the first is 1 or 2."""
+    """Return a number rounded to the first digit of its standard error; to the second if the first is 1 or 2."""
     if value is None:
         return "unknown"
     if not (math.isfinite(value) and 0.0 < error < math.inf):
@@ -104,19 +108,19 @@ def mean_error(mean: float, rows: int) -> float:
 
 
 def percent(share: float | None, rows: int | None = None) -> str:
-    """Return a share as 4.21 %. With `rows`, its standard error determines the digits."""
+    """Return a share such as 4.21 %. With `rows`, its standard error determines the digits."""
     if share is None or rows is None:
         return "unknown" if share is None else f"{100 * share:.2f} %"
     return f"{rounded(100 * share, 100 * share_error(share, rows))} %"
 
 
 def number_cell(value: float | None) -> str:
-    """Return a number as 1.23457."""
+    """Return a number with six digits, such as 1.23457."""
     return "unknown" if value is None else f"{value:.6g}"
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:
-    """Return the numbers of a column with equal decimals, four digits in the largest; "" for None."""
+    """Return the numbers of a column with as many decimals as give the largest four digits; "" for None."""
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
@@ -223,7 +227,7 @@ def _named(texts: Mapping[str, str]) -> str:
 
 
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
-    """Return the lines about lambda, the power and the boosted stage, if they were tried or used."""
+    """Return a line each about lambda, the power and the boosted stage, if values were tried or one is used."""
     shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
     raised = _choice_line(facts["power"], "power", 1.0)
     refined = _choice_line(facts["refine"], "rounds", 0.0)
@@ -245,7 +249,10 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
 
 
 def validation_lines(curve: Facts | None, rounds: float) -> list[tuple[str, str]]:
-    """Return the line about the last row of a validation curve, if any; rounds: rounds of the boosted stage."""
+    """Return the line about the last row of a validation curve, if there is one.
+
+    rounds  rounds of the boosted stage, which the curve does not include.
+    """
     if curve is None:
         return []
     alone = f"; {TREES_ALONE}, which predict includes" if rounds else ""
@@ -255,7 +262,7 @@ def validation_lines(curve: Facts | None, rounds: float) -> list[tuple[str, str]
 
 
 def _finite(value: Any) -> Any:
-    """Return a value for JSON: NaN as null; infinities, dates and decimals as text."""
+    """Return a value that JSON can hold: NaN becomes null; infinities, dates and decimals become text."""
     if isinstance(value, Mapping):
         return {str(key): _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The program `bigforest`: it loads and runs the commands. Ctrl-C ends it with one line, even while it loads them."""
+"""The program `bigforest`: it loads and runs the commands. Ctrl-C ends it with one line, even while commands load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ try:
 except ImportError:  # not POSIX: no such limits
     resource = None  # type: ignore[assignment]
 
-# Bytes of address space of a process with a few threads. With less, libraries abort the process, some on loading.
+# Bytes of address space that a process with a few threads needs. With less, libraries abort the process, some of them
+# when they are loaded.
 _ADDRESSES = 3_000_000_000
 _HELP = {"-h", "--help", "-V", "--version"}
 
@@ -32,7 +33,10 @@ def start() -> None:
 
 
 def _lack_of_addresses() -> str | None:
-    """Return a message if a limit of address space would abort the process: libraries reserve more than they use."""
+    """Return a message if the limit of address space is so low that libraries would abort the process.
+
+    Libraries reserve more address space than they use.
+    """
     if resource is None or not 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < _ADDRESSES:
         return None
     return (

@@ -1,4 +1,4 @@
-"""Commands that make tables: images, to features, and simulate, from distributions."""
+"""Commands that make tables: `images`, features of images, and `simulate`, rows drawn from a distribution."""
 
 from __future__ import annotations
 

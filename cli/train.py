@@ -1,4 +1,4 @@
-"""Commands that train forests, or prepare it: train, compare, plan, encode and warm-up."""
+"""Commands that train forests or prepare training: train, compare, plan, encode and warm-up."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def train(
 
 
 def draw_candidates(candidates: list[Facts]) -> None:
-    """Show the candidates of a comparison, a line each, and why some were retired."""
+    """Print a line for each candidate of a comparison, and why candidates were retired."""
     headings = ["candidate", "trees", "loss", "difference", "standard error", "time", ""]
     numbers = [number_cells(row[name] for row in candidates) for name in ("loss", "difference", "standard_error")]
     rows = [
@@ -173,8 +173,8 @@ COMPARE = {
 def compare(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
 
-    All candidates grow on one table, 25 trees at a time; those that fall behind are retired. Training options given
-    here apply to all candidates.
+    All candidates grow on one table, at first 25 trees at a time. Candidates that fall behind are retired. Training
+    options given here apply to all candidates.
 
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """
@@ -211,7 +211,7 @@ def _draw_plan(facts: Facts) -> None:
         *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
         ("store", f"at most {size(facts['store'])}" if facts["store"] else "exists"),
         ("output", f"{size(facts['output_free'])} are free"),
-        *needed(facts, compiling=facts["compiling"]),
+        *_plan_lines(facts, compiling=facts["compiling"]),
     )
     typer.echo()
     print_table(
@@ -221,20 +221,23 @@ def _draw_plan(facts: Facts) -> None:
 
 
 def draw_parts(facts: Facts) -> None:
-    """Show the plan of a run whose stages read their rows once."""
-    lines(*needed(facts))
+    """Print the plan of a run whose stages read their rows once."""
+    lines(*_plan_lines(facts))
     typer.echo()
     stages = [_stage(stage) for stage in facts["stages"]]
     print_table(["part", "memory", "at least", "scratch", "time"], [[cells[0], *cells[3:]] for cells in stages])
 
 
-def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
-    """Return the lines that all plans have: scratch, memory, time, and whether it fits."""
-    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
+def _plan_lines(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
+    """Return the lines that all plans have: scratch, memory, time, and whether the run fits.
+
+    compiling  seconds of compiling kernels, which are part of the time.
+    """
+    of_it = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
     return [
         ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
         ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-        ("time", f"about {duration(facts['seconds'])}{told}"),
+        ("time", f"about {duration(facts['seconds'])}{of_it}"),
         ("verdict", _verdict(facts)),
     ]
 
@@ -339,10 +342,12 @@ def warm_up(
         ),
     ] = "classification",
     *,
-    passes: Annotated[bool, typer.Option("--passes", help="Also those for tables larger than memory.")] = False,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Also compile the kernels for tables larger than memory.")
+    ] = False,
     run: Given,
 ) -> Facts:
-    """Compile all kernels now, once per machine.
+    """Compile kernels in advance, once per machine.
 
     Example: bigforest warm-up --kinds all
     """
