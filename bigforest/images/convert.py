@@ -1,4 +1,4 @@
-"""Images to features, in chunks: read, fit into one size, take the features, write."""
+"""Convert images to a table of features, chunk by chunk: read, fit into one size, compute features, write."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Pixels or values that pass through the steps at a time.
+# Largest number of pixels, or of values of features, of a chunk.
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.
 MAX_FEATURES = 1 << 16
 
-# Damaged images that are named, in notices and in the result; the rest is counted.
+# Damaged images that are named, in notices and in the result. Others are only counted.
 _NAMED = 20
 _KEPT = 1000
 
@@ -56,8 +56,8 @@ class ImageConfig:
     """Options of a conversion; see `bigforest.images_to_features`. Raises ConfigError.
 
     size       rows and columns; "20x20" becomes (20, 20); None for the size of the images.
-    threshold  if not given, 128 with neighbours, else None.
-    ink        if not given, the threshold, or 1 without one.
+    threshold  if None, 128 is set with neighbours.
+    ink        if None, the threshold is set, or 1 without a threshold.
     """
 
     features: str = "pixels"
@@ -87,7 +87,7 @@ class ImageConfig:
         object.__setattr__(self, "size", None if self.size is None else _pair(self.size))
 
     def names(self, size: tuple[int, int]) -> list[str]:
-        """Return the features of an image of this size. Raises ConfigError if it is too small or too large."""
+        """Return the names of the features of images of this size. Raises ConfigError for too few or many pixels."""
         if self.features == "neighbours" and min(size) < SMALLEST:
             raise ConfigError(
                 f"neighbours need images of at least {SMALLEST} x {SMALLEST} pixels, not {size[0]} x {size[1]}; "
@@ -107,12 +107,12 @@ class ImageConfig:
 class ImageFeatures:
     """The result of `images_to_features`.
 
-    rows      images in the file.
-    features  columns of features.
+    rows      number of images in the file.
+    features  number of columns of features.
     size      rows and columns of pixels of the canvas.
     labelled  True if the table has the column target.
     shrunk    number of images that were scaled down to fit.
-    skipped   images left out because they are damaged.
+    skipped   number of images left out because they are damaged.
     damaged   names of the first 1,000 damaged images, each with its fault.
 
     Examples
@@ -155,7 +155,8 @@ def images_to_features(
 ) -> ImageFeatures:
     """Convert images to a table of features, the Parquet file `out`, in bounded memory.
 
-    The columns are the features, bool with a threshold, otherwise uint8. The last column is the label, `target`.
+    The columns are the features, bool with a threshold, otherwise uint8. If images have labels, the last column is
+    the label, `target`.
 
     Parameters
     ----------
@@ -257,7 +258,7 @@ def _refuse(options: dict[str, object], kind: str) -> None:
 
 
 class _Conversion:
-    """Images on their way to a table, and the notices about them."""
+    """Conversion of an image set. It yields the table, counts images and sends notices."""
 
     def __init__(self, images: ImageSet, config: ImageConfig, names: bool, on_corrupt: str, listener: Listener) -> None:
         self.rows = self.shrunk = self.skipped = 0
@@ -292,7 +293,7 @@ class _Conversion:
         self.columns = self._config.names(size)
 
     def _tell(self, damaged: list[tuple[str, str]]) -> None:
-        """Name the damaged images, or raise DataError for the first where they are refused."""
+        """Count damaged images and send notices. Raises DataError for the first if damaged images are refused."""
         for name, why in damaged:
             where = f"{self._images.name}: image {name} is damaged: {why}"
             if self._refuse:

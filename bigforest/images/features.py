@@ -1,7 +1,7 @@
-"""From images of any shape to features: a canvas of one size, and the feature sets of Ho.
+"""Fit images of any shape to a canvas of one size, and compute the feature sets of Ho.
 
-The feature sets are those of Ho, Random Decision Forests, ICDAR 1995: pixels (f1), and pixels with directional
-neighbours (f2). Oracle: tests/naive/images.py.
+The sets of Ho, Random Decision Forests, ICDAR 1995, are pixels (f1), and pixels with directional neighbours (f2).
+Oracle: tests/naive/images.py.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
 
     images  uint8 [images, rows, columns].
     size    rows and columns of the canvas.
-    crop    cut each image to the smallest box with all pixels of at least `ink`; a blank image has no such box.
+    crop    cut each image to the smallest box with all pixels of at least `ink`. Without such pixels it becomes black.
 
-    Returns uint8 [images, *size], and the number of images that were scaled down, by one factor for both sides and
-    averaging over areas. Margins are equal on both sides; an odd row or column is below or to the right.
+    Images larger than the canvas are scaled down (`shrink_image`). Margins are equal on both sides; an odd row or
+    column is below or to the right. Returns uint8 [images, *size], and the number of images that were scaled down.
     """
     if not crop and images.shape[1:] == size:
         return images, 0
@@ -60,7 +60,7 @@ def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
 def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
     """Return the sums of each line over `new` stretches of equal length, times `new`, int64 [lines, new].
 
-    A value on the edge of two stretches counts for each with its share.
+    A value on the edge between two stretches is divided between them by length.
     """
     old = lines.shape[1]
     whole, part = np.divmod(np.arange(new + 1) * old, new)
@@ -71,7 +71,7 @@ def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
 
 
 def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, the same of columns."""
+    """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, then for columns."""
     boxes = np.zeros((len(ink), 4), dtype=np.int64)
     for axis, at in ((2, 0), (1, 2)):
         inked = np.asarray(ink.any(axis=axis))
@@ -95,6 +95,7 @@ def _place_boxes(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tupl
     return canvas
 
 
+# Pairs of pixels of a neighbour feature.
 RUN = 4
 
 
@@ -113,7 +114,7 @@ class Neighbour:
     paper: tuple[int, int]
 
     def grid(self, size: tuple[int, int], stride: str) -> tuple[range, range]:
-        """Return rows and columns of the places whose pixels all lie in the image."""
+        """Return rows and columns of the places, first pixels of features whose pixels all lie in the image."""
         steps = self.paper if stride == "paper" else (1, 1)
         ranges = []
         for axis in range(2):
@@ -122,7 +123,7 @@ class Neighbour:
         return ranges[0], ranges[1]
 
 
-# The paper has 852 features for 20 x 20 pixels, which follow from these steps.
+# From these steps follow the 852 features of the paper for 20 x 20 pixels: 400 pixels and 452 neighbours.
 DIRECTIONS = (
     Neighbour("h", (0, 2), (1, 0), (2, 1)),
     Neighbour("v", (2, 0), (0, 1), (1, 2)),
@@ -145,7 +146,8 @@ def feature_names(size: tuple[int, int], features: str, stride: str) -> list[str
 def feature_values(images: NDArray[np.uint8], features: str, stride: str, threshold: int | None) -> NDArray[Any]:
     """Compute features [features, images] of images uint8 [images, rows, columns], in the order of `feature_names`.
 
-    Grey values, uint8; with a threshold bool, set where a pixel reaches it. Neighbours need one.
+    Without a threshold, features are grey values, uint8. With a threshold they are bool: a pixel is True from the
+    threshold on. Neighbours need a threshold.
     """
     # Images last, so that every operation below runs over all images of a pixel at once.
     pixels: NDArray[Any] = np.ascontiguousarray(images.transpose(1, 2, 0))

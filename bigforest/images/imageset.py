@@ -36,7 +36,7 @@ from bigforest.storage.paths import walk
 # Larger images are refused before they are decoded: a small file may claim any number of pixels.
 MAX_PIXELS = 1 << 26
 
-# Images of a chunk, however small they are: their labels and names take memory too.
+# Most images of a chunk, however small they are: their labels and names take memory too.
 MAX_CHUNK = 1 << 13
 
 
@@ -48,8 +48,8 @@ class Chunk(NamedTuple):
     """Consecutive images.
 
     images   sound images in order, uint8 [images, rows, columns]; one array for consecutive images of one shape.
-    names    of the sound images: number in the set from 0, or path below the folder.
-    labels   of the sound images; None in a set without labels.
+    names    names of the sound images: number in the set from 0, or path below the folder.
+    labels   labels of the sound images; None in a set without labels.
     damaged  name of each other image, and its fault.
     """
 
@@ -61,12 +61,13 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Images that can be read once from the first to the last.
+    """Images that are read in order.
 
     name      for messages.
     count     number of images, sound or not.
     labelled  True if chunks have labels.
-    chunks    function (most images, most pixels) that yields chunks; only their last image may exceed the pixels.
+    chunks    function (most images, most pixels) that yields chunks. Only the last image of a chunk may exceed the
+              pixels.
     """
 
     name: str
@@ -81,7 +82,7 @@ def runs(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
 
 
 def check_shape(rows: int, columns: int) -> None:
-    """Raise DamagedImage unless an image of this shape can be held."""
+    """Raise DamagedImage for an image without pixels, or with more than MAX_PIXELS."""
     if rows < 1 or columns < 1:
         raise DamagedImage(f"it has no pixels ({rows} x {columns})")
     if rows * columns > MAX_PIXELS:
@@ -94,7 +95,7 @@ def grey_levels(pixels: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.boo
     pixels  [images, rows, columns] or [images, rows, columns, 1, 3 or 4 channels]: whole numbers from 0 to 255,
             or booleans, which become 0 and 255. A fourth channel is ignored.
 
-    Returns uint8 [images, rows, columns] and bool [images], False for an image with other pixels. Colours are weighed
+    Returns uint8 [images, rows, columns] and bool [images], False for an image with other values. Colours are weighed
     as in ITU-R BT.601.
     """
     if pixels.dtype == np.bool_:
@@ -134,7 +135,7 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
     Colours are weighed as in ITU-R BT.601, transparency is ignored, and 16 bits are cut to the upper 8. Raises
-    DamagedImage for other files, and OSError, naming the file, for an error of the system.
+    DamagedImage if it cannot be decoded, and OSError, naming the file, for an error of the system.
     """
     from PIL import Image, ImageOps
 
@@ -167,7 +168,7 @@ _WHAT = {IMAGES: "images", LABELS: "labels"}
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"
 
-# Deflate cannot compress better, so a header of a larger size is refused before anything is unpacked.
+# Largest ratio of deflate. A file whose header declares more values is refused before values are unpacked.
 _MOST_COMPRESSION = 1032
 
 
@@ -182,8 +183,8 @@ class Idx(NamedTuple):
 def idx_images(path: Path, labels: Path | None) -> ImageSet:
     """Return the images in the IDX file `path`, with the labels in the IDX file `labels`, if any.
 
-    Raises DataError if a header is wrong or the two files do not fit. Reading raises it for a damaged file, in which
-    no later image can be found.
+    Raises DataError if a header is wrong, or the numbers of images and labels differ. Reading chunks raises it for a
+    damaged file, because no image after the damage can be found.
     """
     with _open(path, IMAGES) as images:
         shape = images.shape
@@ -201,13 +202,13 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
         step = max(1, min(most, MAX_CHUNK, pixels // (shape[1] * shape[2])))
         with ExitStack() as stack:
             images = stack.enter_context(_open(path, IMAGES))
-            answers = None if labels is None else stack.enter_context(_open(labels, LABELS))
+            label_array = None if labels is None else stack.enter_context(_open(labels, LABELS))
             for start in range(0, shape[0], step):
                 count = min(step, shape[0] - start)
                 read = _values(images, count * shape[1] * shape[2]).reshape(count, *shape[1:])
-                target = None if answers is None else pl.Series(_values(answers, count))
+                target = None if label_array is None else pl.Series(_values(label_array, count))
                 yield Chunk([read], [str(number) for number in range(start, start + count)], target, [])
-            for file in (images, answers):
+            for file in (images, label_array):
                 if file is not None and _bytes(file, 1):
                     raise DataError(f"{file.path} continues after the {_promised(file)} it declares")
 
@@ -225,7 +226,7 @@ def labels_beside(path: Path) -> Path | None:
 
 @contextmanager
 def _open(path: Path, dimensions: int) -> Iterator[Idx]:
-    """Open the IDX file of this many dimensions. Raises DataError when it is none."""
+    """Open an IDX file. Raises DataError unless it has this many dimensions and the size that its header declares."""
     with ExitStack() as stack:
         try:
             stream: IO[bytes] = stack.enter_context(path.open("rb"))
@@ -292,7 +293,7 @@ def _bytes(file: Idx, count: int) -> bytes:
 
 
 def _refused(path: Path, error: Exception) -> Exception:
-    """Return the error of a file that cannot be read: that of the system, naming the file, or of its content."""
+    """Return the error of the system, naming the file, that caused `error`; else a DataError for a damaged file."""
     return system_error(error, path) or DataError(f"{path}: the file is damaged ({error}); get it again")
 
 
@@ -303,8 +304,8 @@ Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
 def folder_images(folder: Path) -> ImageSet:
     """Return the PNG, JPEG and TIFF files below `folder`, sorted by class, the name of the subfolder, and then by path.
 
-    Files directly in the folder have no class; then subfolders may have no images. Hidden files and other kinds of
-    files are skipped; links to folders are not followed. Raises DataError if there is no image.
+    Files directly in the folder have no class. Hidden files and other kinds of files are skipped; links to folders are
+    not followed. Raises DataError if there is no image, or if both the folder and subfolders have images.
     """
     check_pillow()
     classes = sorted(
@@ -333,8 +334,8 @@ def folder_images(folder: Path) -> ImageSet:
     return ImageSet(str(folder), total, bool(classes), lambda most, pixels: decoded(entries(), text, most, pixels))
 
 
-def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixels: int) -> Iterator[Chunk]:
-    """Yield chunks of images that come one by one; label: type of their labels, None without labels."""
+def decoded(entries: Iterable[Entry], label_type: pl.DataType | None, most: int, pixels: int) -> Iterator[Chunk]:
+    """Yield chunks of images that are read one by one; label_type: None without labels."""
     images: list[NDArray[np.uint8]] = []
     names: list[str] = []
     labels: list[object] = []
@@ -342,16 +343,16 @@ def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixe
     held = 0
 
     def chunk() -> Chunk:
-        return Chunk(runs(images), names, None if label is None else pl.Series(labels, dtype=label), damaged)
+        return Chunk(runs(images), names, None if label_type is None else pl.Series(labels, dtype=label_type), damaged)
 
-    for name, answer, read in entries:
+    for name, label, read in entries:
         try:
             images.append(read())
         except DamagedImage as error:
             damaged.append((name, str(error)))
         else:
             names.append(name)
-            labels.append(answer)
+            labels.append(label)
             held += images[-1].size
         if held >= pixels or len(images) + len(damaged) >= min(most, MAX_CHUNK):
             yield chunk()
@@ -373,7 +374,7 @@ def _is_image(file: Path) -> bool:
     return file.suffix.lower() in SUFFIXES and file.name[0] != "." and not file.is_dir()
 
 
-# Encoded images are read this many at a time, because their sizes are not known before.
+# Encoded images are read this many at a time, because their sizes are known only when they are decoded.
 ENCODED_ROWS = 256
 
 
@@ -385,7 +386,7 @@ def table_images(source: Source, column: str | None, target: str | None) -> Imag
             (rows, columns, channels) or, for square images, (pixels,). None for the only column of these types.
     target  the column of labels; None for a column with a usual name, if any.
 
-    Raises DataError if there is no such column.
+    Raises DataError if there is no such column, and ConfigError if both are the same column.
     """
     column = _image_column(source, column)
     if target is not None:
@@ -528,13 +529,13 @@ def _array_chunk(
     damaged: list[tuple[str, str]],
     first: int = 0,
 ) -> Chunk:
-    """Return the chunk of the images `part`, numbered `rows`; `labels` begins with the label of number `first`."""
+    """Return the chunk of the images `part`, whose numbers are `rows`; `labels` begins with that of image `first`."""
     grey, sound = grey_levels(part)
     damaged = damaged + [(str(row), "a pixel is missing or not a whole number from 0 to 255") for row in rows[~sound]]
     kept = rows[sound]
-    answers = None if labels is None else labels.gather(kept - first)
+    kept_labels = None if labels is None else labels.gather(kept - first)
     images = [grey if sound.all() else grey[sound]] if len(kept) else []
-    return Chunk(images, [str(row) for row in kept], answers, sorted(damaged, key=lambda entry: int(entry[0])))
+    return Chunk(images, [str(row) for row in kept], kept_labels, sorted(damaged, key=lambda entry: int(entry[0])))
 
 
 def _check_array(where: str, shape: tuple[int, ...]) -> None:

@@ -2,9 +2,9 @@
 
 The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
 that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
-under a temporary name and renamed. A process that finds a kernel missing locks it, so that others wait for its file. A
-file has the machine code, and only the names of the LLVM code: nothing is linked to a kernel, and reading the LLVM code
-would take most of the time of loading.
+under a temporary name and renamed. A process that finds a kernel missing locks it, so that other processes wait for its
+file. A file has the machine code, but only names of the LLVM code: a loaded kernel is never linked into another
+function, and reading the LLVM code would take most of the time of loading.
 
 A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read like those of the cache,
 for the best level of the processor, and never written.
@@ -41,7 +41,7 @@ SOURCES = Path(__file__).resolve().parents[1]
 SHIPPED = SOURCES / "shipped"
 # A module or a folder of kernels named in an import. A match in a comment does no harm.
 _NAMES = re.compile(rb"\bbigforest\.kernels\.(\w+(?:\.\w+)*)")
-# Settings of Numba that change machine code. Those of the processor are in the key anyway.
+# Settings of Numba that change machine code. Those of the processor are in the key of a file anyway.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
     *("LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "ENABLE_AVX"),
@@ -136,7 +136,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
         closure_digest = ""
-        if source.is_file() and not source.is_relative_to(SOURCES):  # a kernel of the tests, say
+        if source.is_file() and not source.is_relative_to(SOURCES):  # for example a kernel of the tests
             closure = [cell.cell_contents for cell in function.__closure__ or ()]
             closure_digest = hashlib.sha256(serialize.dumps((function.__code__.co_firstlineno, closure))).hexdigest()
         stamp = stamp_of(source, SOURCES) if source.is_file() else repr(_surroundings())
@@ -174,7 +174,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep the machine code, if the disk can be written."""
+        """Write the machine code to a file, if the disk can be written."""
         if compiled.library.has_dynamic_globals or _of_process(signature):  # addresses of this process
             return
         path, key = next(self._paths(signature, compiled.codegen))
@@ -237,7 +237,7 @@ def _content_of(compiled: Any) -> bytes:
     ]
     lines += [f'@"{symbol.name}" = global i64 0' for symbol in module.global_variables if not symbol.is_declaration]
     compiled.library._shared_module = llvmlite.binding.parse_assembly("\n".join(lines))
-    # The annotation is a listing of the code, with places of sources on this machine.
+    # The annotation is a listing of the code, with paths of this machine.
     return bytes(serialize.dumps(compiled._replace(type_annotation="")._reduce()))
 
 
@@ -256,8 +256,7 @@ def _fields(kind: Any) -> Any:
 
 
 def _machines(processor: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield folders that may have kernels for `processor`, and the machine that the kernels in each were compiled
-    for."""
+    """Yield folders that may have kernels for `processor`, each with the machine that its kernels were compiled for."""
     for folder in folders():
         yield folder, processor
     for level in levels_of_host():
@@ -301,7 +300,8 @@ def _checksum(key: str, content: bytes) -> bytes:
 
 
 def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
-    """Return the file `path`, locked; None once `ready` is true, after `patience`, or if files cannot be locked."""
+    """Wait for the lock of the file `path`, and return the file. Return None once `ready` is true, after `patience`
+    seconds, or if files cannot be locked."""
     try:
         file = path.open("ab")
     except OSError:

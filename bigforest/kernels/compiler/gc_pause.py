@@ -1,4 +1,4 @@
-"""A block without garbage collection, which is switched on again afterwards, also in a process forked meanwhile."""
+"""Pause garbage collection in a block. It is switched on again afterwards, also in a process forked meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _paused = False
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause garbage collection in the block, which would search the same long-lived objects again and again.
+    """Pause garbage collection in the block: it would search the same long-lived objects again and again.
 
-    If collection is off already, by a user or by this block in another thread, nothing is changed.
+    If collection is off already, switched off by a user or by another thread in this block, nothing is changed.
     """
     global _paused
     if not gc.isenabled():

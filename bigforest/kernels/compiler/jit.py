@@ -1,4 +1,5 @@
-"""The only Numba flags, and the decorators: `kernel`, for functions that Python calls, and two for parts of kernels."""
+"""The only Numba flags, and the decorators: `kernel` for functions that Python calls; `helper`, `inlined` and
+`compiled_as` for parts of kernels."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartD
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Kernels allocate nothing: callers pass all arrays. So Numba need not count references, which would cost more than the
-# work itself where arrays are passed to a function for every small node. Without forceinline a function would inherit
-# this flag from the function that it is first compiled for.
+# work itself where arrays are passed to a function for every small node. If forceinline were not set, a function would
+# inherit it from the function that it is first compiled for.
 _FLAGS = {
     "nopython": True,
     "nogil": True,
@@ -42,7 +43,8 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile for a signature, or load the machine code of another process."""
-        # Numba's lock first, in every thread: compiling takes it again.
+        # Numba's lock, which compiling takes again, is taken before that of the file in every thread, so that no two
+        # threads wait for each other.
         with global_compiler_lock:
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:
@@ -67,7 +69,7 @@ def inlined(function: Function) -> Function:
 
 
 def part(function: Function, options: dict[str, Any], lean: bool = is_tested()) -> Function:
-    """Compile a part of a kernel; without `lean` as Numba compiles any function."""
+    """Compile a part of a kernel; lean: False to compile it as Numba compiles any function."""
     if config.DISABLE_JIT:
         return function
     return PartDispatcher(function, options) if lean else registry.CPUDispatcher(function, targetoptions=options)

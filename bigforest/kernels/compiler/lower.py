@@ -1,10 +1,10 @@
 """Write a function as LLVM code as Numba does, without code that LLVM would only remove again.
 
 For reference counts and debuggers, which kernels do not have, Numba keeps every variable that several blocks use on the
-stack, clears it after its last use, and copies the record of an array there for each access to a cell or to its size.
-Kernels pass records of many arrays, so this was a large part of what LLVM had to read. A loop over a range without a
-step was about 110 lines, half of them for a step of 0, and is about 30. Fields of records are taken from where they
-were put in, so that functions that only pass a record on do not put it together.
+stack, clears it after its last use, and copies the record of an array to the stack for each access to a cell or to its
+size. Kernels pass records of many arrays, so this was a large part of the code that LLVM had to read. A loop over a
+range without a step took about 110 lines, half of them for a step of 0, and now takes about 30. A field of a record is
+taken from the value that was put in, so a function that only passes a record on does not put it together.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numba.core import analysis, cgutils, ir, lowering
 
 # Attributes of arrays, and the fields of their records.
 _FIELDS = {"size": "nitems", "shape": "shape", "itemsize": "itemsize"}
-# Arguments of a range without a step.
+# Most arguments of a range without a step.
 _ENDS = 2
 
 
 class _Builder(IRBuilder):  # type: ignore[misc]
-    """A writer that takes fields of records from where they were put in. Most records are only passed on."""
+    """A writer that takes a field of a record from the value that was put in. Most records are only passed on."""
 
     def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
         """See IRBuilder."""
@@ -101,7 +101,7 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
         return cgutils.alloca_once(self.builder, lltype, name=name)
 
     def lower_call(self, resty: Any, expr: Any) -> Any:
-        """See Lower. Of a range, only one with a step is left to Numba."""
+        """See Lower. Only ranges without a step are written here."""
         if not isinstance(resty, types.RangeType) or len(expr.args) > _ENDS:
             return super().lower_call(resty, expr)
         ends = [
@@ -114,7 +114,8 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
         return found
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
-        """See Lower. Loops over a range have no branch for a step of 0, and no variables but number and count."""
+        """See Lower. Loops over a range have no branch for a step of 0, and no variables but the next number and the
+        count of the numbers left."""
         if expr.op not in {"getiter", "iternext", "pair_first", "pair_second", "getattr"}:
             return super().lower_expr(resty, expr)
         kind, value, builder = self.typeof(expr.value.name), self.loadvar(expr.value.name), self.builder

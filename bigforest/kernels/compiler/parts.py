@@ -38,7 +38,7 @@ def is_tested() -> bool:
 
 
 class _Part(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """The code of a part, only ever linked into kernels."""
+    """The code of a part, which is only linked into kernels, never run by itself."""
 
     def finalize(self) -> None:
         """See CodeLibrary."""
@@ -50,8 +50,8 @@ class _Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
     """The code of a kernel, with all parts."""
 
     def add_ir_module(self, ir_module: Any) -> None:
-        """Add code as CodeLibrary does, but do not optimise the wrapper, which reads the arguments of a call: it is a
-        fifth of the code of a growing kernel, and a call takes 0.06 us longer."""
+        """Add code as CodeLibrary does, but do not optimise the wrapper, which reads the arguments of a call. It is a
+        fifth of the code of a kernel that grows trees; without optimising it, a call takes 0.06 us longer."""
         for function in ir_module.functions:
             if function.name.startswith("_ZN7cpython"):
                 function.attributes.add("noinline")  # required by optnone
@@ -116,7 +116,7 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
         stand_in = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), name, "part of kernels", 0, lowered.env, (state.library,)
         )
-        # For tests: a function that Numba compiles in its usual way and that calls parts links only these libraries.
+        # For tests: a function that calls parts, and that Numba compiles in its usual way, links only these libraries.
         state.targetctx.insert_user_function(stand_in, lowered.fndesc, _callers_first(state.library))
         state["cr"] = lowered._replace(cfunc=stand_in)
         return True
@@ -128,7 +128,7 @@ class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
     lowering_class = Lowering
 
     def run_pass(self, state: Any) -> bool:
-        """Make the kernel's code, which is kept on the disk."""
+        """Make the code of the kernel, which KernelCache writes to the disk."""
         state.library = _Whole(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         _Typing.signatures.clear()

@@ -13,12 +13,12 @@ feature j gets
 
     v (o_j - z_j) integral over t of the product over i other than j of (o_i t + z_i (1 - t))
 
-a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. All terms are positive, so
-nothing cancels in trees of any depth; sums over the sizes of coalitions lose all digits beyond depth 70. The
-product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear TreeSHAP (Yu,
-Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below, multiplied by the change of
-the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves * points for each row, whatever
-the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
+a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. The product is never negative,
+so the integral loses no digits in trees of any depth; sums over the sizes of coalitions lose all digits beyond depth
+70. The product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear
+TreeSHAP (Yu, Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below, multiplied by
+the change of the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves * points for each
+row, whatever the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
 
 To the features i and j together, in addition to their single contributions, a leaf adds
 
@@ -86,13 +86,14 @@ class Points(NamedTuple):
 def path_contributions(trees, begin, answer, values, first, votes, out):
     """Add the changes of the prediction along the path of each row to the features of the nodes that make them.
 
-    begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    begin   uint64, position of the root
+    answer  float64 [nodes of the tree, classes], value of each node
     values  [all rows, columns]; the rows from `first` on are used, as many as `out` has
     votes   float64 [rows, classes], increased by the value of the leaf
     out     float64 [rows, columns, classes], increased by the value of the child less the value of the node, divided
             equally among the features of the node (Palczewska and others 2013; Saabas)
 
-    Cost: a visit per level. Oracle: tests/naive/explain.py path_contributions.
+    Cost: a visit per row and level. Oracle: tests/naive/explain.py path_contributions.
     """
     layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])
@@ -116,8 +117,8 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
 def find_edges(trees, begin, end, weight, stack, edges):
     """Fill in the TreeEdges of a tree without oblique nodes.
 
-    begin, end  of the tree among the nodes, uint64
-    weight      float64 [nodes of the tree], of the bag rows in each
+    begin, end  uint64, range of the tree among the nodes
+    weight      float64 [nodes of the tree], weight of the bag rows in each node
     stack       uint64 [nodes of the tree], scratch: the open node of each level
     """
     layout = trees.layout
@@ -216,7 +217,7 @@ def shapley_values(trees, begin, answer, values, first, edges, points, scratch, 
     values  [all rows, columns]; the rows from `first` on are used, as many as `out` has
     points  at least half as many as there are features on any path
 
-    Cost: nodes * points * (1 + classes) for each row, whatever its neighbours. Oracle: tests/naive/explain.py shapley.
+    Cost: nodes * points * (1 + classes) for each row. Oracle: tests/naive/explain.py shapley.
     """
     rows = np.uint64(out.shape[0])
     for block in range((rows + _ROWS - _ONE) // _ROWS):
@@ -341,7 +342,7 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
     values  [all rows, columns]; rows: uint32 [rows], rows to explain
     points  at least half as many as there are features on any path
-    out     [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the interaction of the pair, both halves
+    out     for a row, [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the whole interaction of the pair
 
     Cost: nodes * levels * points * classes. Oracle: tests/naive/explain.py interaction.
     """

@@ -1,4 +1,4 @@
-"""Rows that end in the same leaves: RF-GAP proximities (Rhodes, Cutler and Moon 2023), and values filled by them.
+"""RF-GAP proximities of rows that end in the same leaves (Rhodes, Cutler and Moon 2023), and filling values by them.
 
 The proximity of row j to row i is, with c_j the multiplicity of row j in the bag of a tree and w_j its weight,
 
@@ -27,8 +27,9 @@ class LeafRows(NamedTuple):
     leaf     uint32 [trees, rows], rank of the leaf of each row among the leaves of the tree
     bag      uint16 [trees, rows], how often the row is in the bag
     members  uint32 [trees, rows], rows of the bag, by leaf, then by number; entries beyond these are not used
-    begin    int64 [trees + 1], where the leaves of a tree begin in `start`, which has one entry more than leaves
-    start    uint32, where the rows of a leaf begin among the members of its tree
+    begin    int64 [trees + 1], where the leaves of a tree begin in `start`; each tree has one entry more than leaves
+    start    uint32, where the rows of a leaf begin among the members of its tree, and after the last leaf, where they
+             end
     weight   float64 [rows]; None if all weights are 1
     """
 
@@ -42,7 +43,8 @@ class LeafRows(NamedTuple):
 
 @inlined
 def mean_leaf_share(row, leaf_rows, share, touched):
-    """Compute the proximities of a row; return the number of rows with a proximity, which are listed in `touched`."""
+    """Set `share` to the proximities of all rows to a row. Return the number of rows with a proximity, which are listed
+    in `touched`."""
     reached, voters = _ZERO, _ZERO
     for tree in range(np.uint64(leaf_rows.leaf.shape[0])):
         if leaf_rows.bag[tree, row] != 0:
@@ -89,7 +91,7 @@ def _keep(neighbor, proximity, i, row, value):
 def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
     """Find the rows of largest proximity to each row of `rows`, and sum the proximities by class.
 
-    rows        uint32 [rows]; leaf_rows: LeafRows
+    rows        uint32 [rows]
     target      uint16 [all rows], the class of each
     scratch     float64 [all rows], zeros, the proximities of one row; uint32 [all rows], the rows that have one
     neighbor, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, the lowest row first among

@@ -40,7 +40,7 @@ PURPOSE_PERMUTE = np.uint64(101)
 
 
 class LeafLosses(NamedTuple):
-    """The losses of leaves on rows.
+    """Data from which `_loss` computes the loss of a leaf on a row.
 
     truth    uint16 [all rows], the class of each; float64 for regression
     weight   float64 [all rows]; None if all weights are 1
@@ -58,11 +58,11 @@ class LeafLosses(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Scratch: which groups send a row to the other child, and to which node.
+    """Scratch: the groups whose values send a row to another child, and these children.
 
-    seen   uint32 [groups], zeros
-    group  int32 [groups]
-    node   uint32 [groups]
+    seen   uint32 [groups], zeros at first: the stamp of the row for which the group is listed
+    group  int32 [groups], listed groups
+    node   uint32 [groups], the child for each listed group
     """
 
     seen: NDArray[np.uint32]
@@ -103,10 +103,12 @@ def _loss(leaf_losses, row, leaf):
 def shuffle_columns(values, rows, columns, keys, drawn):
     """Set drawn[c] to values[rows, columns[c]] in random order.
 
-    rows    uint32 [rows]; columns: uint64 [columns]; drawn [columns, rows], set
-    keys    uint64 [columns], of the streams of draws: the same key gives the same order
+    rows     uint32 [rows]
+    columns  uint64 [columns]
+    keys     uint64 [columns], keys of the streams of draws: the same key makes the same order
+    drawn    [columns, rows], set
 
-    Fisher and Yates, as Durstenfeld 1964 has it. Oracle: tests/naive/explain.py shuffled.
+    The algorithm is that of Fisher and Yates in the form of Durstenfeld 1964. Oracle: tests/naive/explain.py shuffled.
     """
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[i])
@@ -131,9 +133,10 @@ def _separate(trees, replaced, row, at, begin, parted, stamp):
     """Route a row from the root at `begin`, and list in `parted` the groups whose values send it to another child.
 
     at     the column of `replaced.drawn` with the values of the row
-    stamp  a number of the row, other than 0, by which `parted.seen` is reset
+    stamp  a number of the row, other than 0. Other stamps in `parted.seen` are from earlier rows
 
-    Return the leaf of the row, and the number of groups. The nodes listed are those on which the routes part.
+    Return the leaf of the row, and the number of listed groups. A group is listed with the child where its other route
+    begins.
     """
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     waiting = _ZERO
@@ -160,7 +163,7 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
 
     rows     uint32 [rows]: row i has the values of column i of `replaced.drawn`
-    columns  uint32 [rows], the column of Losses of each row
+    columns  uint32 [rows], the column of each row in `sums`, which are Losses
 
     Cost: two visits per row and level, and one walk for each row and feature whose route separates.
     Oracle: tests/naive/explain.py permuted_change.
@@ -183,9 +186,9 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
 def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves, change):
     """Add up the changes of the answers of a tree when the values of each group of features are the permuted ones.
 
-    rows    uint32 [rows], each with the values of its column of `replaced.drawn`
+    rows    uint32 [rows]: row r has the values of column r of `replaced.drawn`
     begin   uint64, position of the root
-    answer  float64 [nodes of the tree, numbers]
+    answer  float64 [nodes of the tree, numbers], value of each node
     first   uint64, place of the first number of an answer in `change`
     leaves  uint32 [rows], set to the leaf of each row without permuted values, as a node of the tree
     change  float64 [groups, all rows, at least first + numbers]
@@ -208,7 +211,7 @@ def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves,
 def decreases(trees, begin, end, answer, labels, out):
     """Add up the decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
 
-    begin, end  of the tree among the nodes, uint64
+    begin, end  uint64, range of the tree among the nodes
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]
     labels      float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
     out         float64 [columns], increased by the sum over the rows in a node of label * (answer of the child of the
@@ -242,10 +245,10 @@ _VARIED = np.int64(0)
 
 
 class VaryScratch(NamedTuple):
-    """Points of a row that are still to be routed, in ranges, each from a node: uint32 [points] each.
+    """Points of a row that are still to be routed, in ranges, each from a node. All arrays are uint32 [points].
 
     order, spare      numbers of the points; scratch to partition them
-    node, begin, end  of each waiting range
+    node, begin, end  for each waiting range, its node, and its begin and end in `order`
     """
 
     order: NDArray[np.uint32]
@@ -269,10 +272,11 @@ def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, no
 def vary(trees, root, answer, replaced, rows, points, scratch, out):
     """Add the values of the leaves in which rows end with the values of each of their points.
 
-    root      uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    replaced  Replaced, with group 0 for varied columns; points are columns of `drawn`
+    root      uint64, position of the root
+    answer    float64 [nodes of the tree, classes], value of each node
+    replaced  Replaced, with group 0 for varied columns
     rows      uint32 [rows]
-    points    uint32 [rows, points of a row]; or [1, points], the same for all rows
+    points    uint32 [rows, points of a row], columns of `replaced.drawn`; or [1, points], the same for all rows
     out       float64 [rows, points of a row, classes], increased by the values
 
     All points are routed together, and separate only at nodes that split on a varied feature. Cost: a visit per level

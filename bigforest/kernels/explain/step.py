@@ -1,8 +1,8 @@
-"""One row at one node, with rows in row-major order and single values of a row possibly replaced.
+"""Send one row on from one node, with rows in row-major order and single values of a row possibly replaced.
 
-Explanations route the same row many times with other values, one row at a time; tiles
-(kernels/predict/flat_tree.py) are for many rows that are routed together. The nodes are the same. Missing values are
-NaN, as in tiles. The columns are the used features and, last, a column of zeros, to which directions refer.
+Explanations route the same row many times with other values, one row at a time. Tiles (kernels/predict/flat_tree.py)
+are for many rows that are routed together. Nodes have the same format in both. Missing values are NaN, as in tiles. The
+columns are the used features and, last, a column of zeros, to which the padding of directions refers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _BLOCK = np.uint64(2 * TERMS)
 _LAST = np.uint64(2 * TERMS - 2)
-# Column of a term that is no feature.
+# Column of a term of weight 0 that fills a block.
 PADDING = np.uint64(2**64 - 1)
 
 
@@ -66,7 +66,10 @@ def table_value(values, row, other, group, column):
 
 @inlined
 def replaced_value(state, row, other, group, column):
-    """Return the value of a row: from column `other` of Replaced.drawn for features of the group, else as stored."""
+    """Return the value of a row: from column `other` of state.drawn for features of the group, else as stored.
+
+    state  Replaced
+    """
     if np.int64(state.group[column]) == group:
         return state.drawn[np.uint64(state.column[column]), other]
     return state.values[row, column]
@@ -74,9 +77,10 @@ def replaced_value(state, row, other, group, column):
 
 @inlined
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
-    """Return True if a row goes left at an inner node; look(state, row, other, group, column) returns its values.
+    """Return True if a row goes left at an inner node.
 
-    directions and sets  of the trees, passed separately: compiled separately for None
+    look              function: look(state, row, other, group, column) returns the value of the row in a column
+    directions, sets  those of `trees`, passed as arguments so that None is compiled separately
     """
     if sets is None:
         return _is_up_to(look, state, row, other, group, trees.layout, directions, node)
@@ -153,7 +157,7 @@ def count_terms(layout, directions, sets, node):
 
 @inlined
 def leaf_from(look, state, row, other, group, trees, directions, sets, node):
-    """Return the leaf in which a row at `node` ends."""
+    """Return the leaf in which a row that is at `node` ends; arguments as in `row_goes_left`."""
     while link_of(trees.layout, node) != _ZERO:
         if row_goes_left(look, state, row, other, group, trees, directions, sets, node):
             node = node + _ONE
@@ -181,11 +185,11 @@ def walk_rows(trees, root, values, rows, leaves):
 
 @kernel
 def node_answers(layout, begin, end, mixed, weight, answer):
-    """Write the value of every node of a tree: the ballot of a leaf, and of an inner node the mean over its bag.
+    """Write the value of every node of a tree: for a leaf its ballot, for an inner node the mean over its bag rows.
 
-    begin, end  of the tree among the nodes, uint64
+    begin, end  uint64, range of the tree among the nodes
     mixed       float64 [ballots, classes], ballots with several classes (flat_tree.py)
-    weight      float64 [nodes of the tree], of the bag rows in each
+    weight      float64 [nodes of the tree], weight of the bag rows in each node
     answer      float64 [nodes of the tree, classes], set; for regression [nodes, 1]
     """
     classes = np.uint64(answer.shape[1])

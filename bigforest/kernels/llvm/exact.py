@@ -26,7 +26,7 @@ _PRODUCT = ir.IntType(128)
 def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
     """Return the sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
 
-    Compiled callers use the emitter below. This function is for plain Python, whose integers have no limit.
+    Compiled callers use the emitter below. This body is for plain Python, whose integers have no limit.
     """
     sq_l, w_l, sq_r, w_r = int(sq_l), int(w_l), int(sq_r), int(w_r)
     other_sq_l, other_w_l = int(other_sq_l), int(other_w_l)
@@ -45,8 +45,8 @@ def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
     half, low_half = ir.Constant(_PRODUCT, 64), ir.Constant(_PRODUCT, 2**64 - 1)
 
     def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator: Any) -> tuple[Any, Any]:
-        """Emit the product of a numerator of 95 bits and a denominator of 62 bits, by two multiplications. Return its
-        upper part and its lowest 64 bits."""
+        """Emit the product of a numerator below 2**94 and a denominator below 2**62, by two multiplications. Return the
+        upper part and the lowest 64 bits of the product."""
         numerator = builder.add(builder.mul(sql, wr), builder.mul(sqr, wl))
         lower = builder.mul(builder.and_(numerator, low_half), denominator)
         upper = builder.mul(builder.lshr(numerator, half), denominator)

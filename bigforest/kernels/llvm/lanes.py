@@ -78,7 +78,7 @@ class Lanes:
         self._data = {name: array.data for name, array in arrays.items()}
 
     def splat(self, scalar: Any, lanes: int = LANES) -> Any:
-        """Emit a 32-bit number, the lower half of a longer one, or a float in all lanes."""
+        """Emit a number in all lanes: a 32-bit integer, the lower half of a 64-bit integer, or a float."""
         if scalar.type not in (NUMBER, ir.FloatType(), ir.DoubleType()):
             scalar = self.builder.trunc(scalar, NUMBER)
         empty = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
@@ -109,7 +109,7 @@ class Lanes:
         return self.splat(self.builder.load(self.pointer(name, index)))
 
     def running(self, vector: Any) -> Any:
-        """Emit the running sums of the lanes."""
+        """Emit the running sums of the lanes: each lane plus all lanes before it."""
         step = 1
         while step < LANES:
             moved = ir.Constant(VECTOR, [LANES + lane - step if lane >= step else 0 for lane in range(LANES)])
@@ -122,18 +122,18 @@ class Lanes:
         return self.builder.shuffle_vector(vector, vector, ir.Constant(VECTOR, [LANES - 1] * LANES))
 
     def where(self, condition: Any, vector: Any) -> Any:
-        """Emit the vector in lanes of the condition, elsewhere 0."""
+        """Emit the vector in lanes where the condition holds, elsewhere 0."""
         return self.builder.select(condition, vector, ZEROS)
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
-        """Emit a loop over the first rows of the blocks of `rows` rows."""
+        """Emit a loop over the blocks of `rows` rows. Yield the first row of a block."""
         first, step = ir.Constant(rows.type, 0), ir.Constant(rows.type, LANES)
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
     def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
-        """Emit the sum over all rows of the vector that `term` emits for a block."""
+        """Emit the sum over all rows of the vector that `term` emits for the number of a row."""
         total = cgutils.alloca_once(self.builder, VECTOR)
         self.builder.store(ZEROS, total)
         with cgutils.for_range(self.builder, rows) as loop:
@@ -141,7 +141,7 @@ class Lanes:
         return self.builder.load(total)
 
     def real(self, vector: Any, kind: Any = FLOATS) -> Any:
-        """Emit signed numbers as float32, or as DOUBLES."""
+        """Emit signed integers as floats: FLOATS or DOUBLES."""
         return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Functions of one or two numbers that Numba would compile as a function of its own for each type of argument, and
-prefetching.
+"""Functions of one or two numbers, written here because Numba would compile a separate function for each type of
+argument; and prefetching.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def larger(number, other):
 
 
 def _emit_choice(plain: Callable[..., Any], precedes: Callable[..., Any]) -> None:
-    """Compile calls of `plain` as the other number if it precedes the first, else as the first."""
+    """Compile calls of `plain` to a choice: the second number if it precedes the first, else the first."""
 
     @type_callable(plain)
     def typer(context: Any) -> Any:

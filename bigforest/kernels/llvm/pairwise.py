@@ -18,7 +18,7 @@ from numba.core import cgutils
 from bigforest.kernels.llvm.lanes import FLOATS, LANES, VECTOR, Lanes, emits
 
 PAIRS = 128
-# Nodes below this weight are scored here: products of two weights then have less than 31 bits.
+# Nodes below this weight are scored in float32: products of two weights then have less than 31 bits.
 SCORED_WEIGHT = 1 << 15
 # More than twice the relative error of a score: each of its few roundings is 2**-24.
 SCORE_ERROR = 1e-6
@@ -58,7 +58,7 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
     (kernels/scan/two_class.py).
 
     add     uint32 or uint64, weights of the rows, shifted by 16 bits for class 1
-    before  uint32, weights of the rows of the node with smaller codes; added to `out`
+    before  uint32, sum of the weights of the rows of the node with smaller codes; added to `out`
     ones    weight of class 1 in the node
     weight  weight of the node, below SCORED_WEIGHT
     score   float32, as long as out: -1 if a side weighs less than min_leaf >= 1
@@ -79,8 +79,8 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
 class TwoClassScores:
     """Emitter of the scores of splits of two classes. It keeps the highest score.
 
-    ones, weight  weight of class 1 and of both classes in the node, 32-bit vectors
-    least         smallest weight of a side
+    ones, weight  weight of class 1 and of both classes in the node, kept as 32-bit vectors
+    least         smallest weight of a side that is allowed, likewise
     """
 
     def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:

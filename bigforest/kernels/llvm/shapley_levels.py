@@ -57,7 +57,8 @@ def _emit_extend_products(lanes: Lanes, size: Any, level: Any, before: Any) -> N
 
 
 def scale(below, product, value, size, begin, level):
-    """Set below[begin : begin + size] to value * product[level : level + size]."""
+    """Set below[begin : begin + size] to value * product[level : level + size]; level: index of a level's first
+    number."""
     below[begin : begin + size] = value * product[level : level + size]
 
 
@@ -70,12 +71,13 @@ def _emit_scale(lanes: Lanes, value: Any, size: Any, begin: Any, level: Any) -> 
 
 
 def charge(below, inverse, gain, total, size, begin, above, edge, before, feature):
-    """Add the sums below an edge, times the change of the ratio, to its feature. Add the sums to the level above.
+    """Add the sums below an edge, times the change of the ratio, to the feature of the edge. Add the sums to the level
+    above.
 
-    below    float64, sums of the levels: reads from `begin` on, adds from `above` on
+    below    float64, sums of the levels, read from `begin` on and increased from `above` on
     inverse  float64 [levels * size], inverses of the factor of each edge
     gain     float64 [levels * LANES], met - share of each row at each edge
-    total    float64, adds to the LANES numbers of the feature, from `feature` on
+    total    float64; the LANES numbers of the feature, from `feature` on, are increased
     edge     level of the edge
     before   level of the last edge on the same feature
     """

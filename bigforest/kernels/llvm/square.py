@@ -1,4 +1,4 @@
-"""Transpose a square of codes or values with vectors: a quarter of an instruction each."""
+"""Transpose a square of codes or values with vectors: a quarter of an instruction per cell."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 sparse-oblique  Randomer forests (Tomita et al., section 2): some cells of a matrix of features by columns get weights,
                 and each column that is not empty is a direction. Cell c belongs to feature c % features in column
-                c // features. The key of the node determines the cells; its key and the number of a cell the weight.
+                c // features. The key of the node determines the cells; the key and the number of a cell determine its
+                weight.
 rotation        each tree draws axes. Sums run in a fixed order, so that axes and projections do not depend on the
                 threads of a library.
 
@@ -123,9 +124,9 @@ def normal_of(random):
 
 @inlined
 def draw_column(sparse, key, column, at, drawn, which):
-    """Write the terms of a column into half `which` of `drawn`; return their number, and the new `at`.
+    """Write the terms of a column into row `which` of the arrays of `drawn`. Return their number, and the new `at`.
 
-    key    of the node
+    key    key of the node
     at     uint64, index in drawn.cells of the first cell not used by an earlier column
     """
     features = np.uint64(sparse.scale.size)
@@ -161,8 +162,10 @@ def put_term(sparse, feature, weight, drawn, which, size):
 def draw_axes(key, orthogonal, axes):
     """Fill axes float64 [axes, features] with Gaussian directions of length 1 from the stream `key`.
 
-    orthogonal: each direction is made orthogonal to the earlier ones of its group (modified Gram-Schmidt); a group has
-    as many directions as there are features. A direction that nearly vanishes is drawn again.
+    orthogonal  True to make each direction orthogonal to the earlier ones of its group (modified Gram-Schmidt). A group
+                has as many directions as there are features
+
+    A direction that nearly vanishes is drawn again.
     """
     features = axes.shape[1]
     drawn = np.uint64(0)
@@ -191,8 +194,11 @@ def draw_axes(key, orthogonal, axes):
 def project_on_axes(values, weights, projections):
     """Set projections[a, i] to the projection of row i on axis a, see kernels/common/layout.py Terms.
 
-    values float64 [features, rows], weights float64 [axes, features], projections float64 [axes, rows]. Features of
-    weight 0 are no terms. Cost: a fraction of a nanosecond per row, axis and feature.
+    values       float64 [features, rows]
+    weights      float64 [axes, features]; features of weight 0 are no terms
+    projections  float64 [axes, rows], out
+
+    Cost: a fraction of a nanosecond per row, axis and feature.
     """
     for a in range(np.uint64(weights.shape[0])):
         out = projections[a]

@@ -147,7 +147,10 @@ def difference(means, scale, total, first, second, feature, weight):
 
 @kernel
 def find_differences(means, scale, total):
-    """Fill means.size, feature and weight with the differences of a tree, from means.sums; total int64 [classes]."""
+    """Fill means.size, feature and weight with the differences of a tree, from means.sums.
+
+    total  int64 [classes], class weights of the tree
+    """
     count = choose_pairs(means.pairing, total, means.pair)
     means.pairs[0] = count
     for j in range(np.uint64(count)):
@@ -166,7 +169,7 @@ def project_differences(codes, values, items, means, value):
 
 @kernel
 def sum_root(codes, values, items, total, means, gathered):
-    """Sum the rows of a root by class into total, int64 [classes], and means.sums; gathered uint32 [>= n] is
+    """Set total, int64 [classes], and means.sums to the sums over the rows of a root; gathered uint32 [>= n] is
     scratch."""
     sum_classes(items, total)
     sum_steps(codes, values, items, means, gathered)
@@ -174,7 +177,7 @@ def sum_root(codes, values, items, total, means, gathered):
 
 @inlined
 def is_offered(key, number, columns, features):
-    """Return True if the node of this key tries difference `number`: with probability min(1, columns / features)."""
+    """Return True if the node `key` tries difference `number`: with probability min(1, columns / features)."""
     random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 
@@ -183,7 +186,7 @@ def is_offered(key, number, columns, features):
 def offer_means(scale, total, means, number, feature, weight):
     """Write the terms of difference `number` of the node (from means.sums) or of the tree; return their number.
 
-    total int64 [classes], of the node
+    total  int64 [classes], class weights of the node
     """
     if means.by_node:
         first, second = np.uint64(means.pair[number, 0]), np.uint64(means.pair[number, 1])

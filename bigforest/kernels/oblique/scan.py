@@ -107,10 +107,10 @@ def order_all(projected, items, work):
 
 @inlined
 def codes_of_buckets(low, high, n, limits, work, projected):
-    """Set work.codes[:n] to the buckets of rows, of equal width, shifted: the rows of an opened bucket get different
-    codes.
+    """Set work.codes[:n] to the buckets of the rows, shifted to the left, so that the rows of an opened bucket can get
+    different codes. Buckets have equal width.
 
-    limits  arguments of `buckets_for`
+    limits  least, most and rows of `buckets_for`
 
     Return the number of bits by which buckets are shifted, and the number of buckets.
     """
@@ -127,7 +127,7 @@ def codes_of_buckets(low, high, n, limits, work, projected):
 
 @inlined
 def cut_at_edge(shift, n, number, best, work, projected):
-    """Set projected.cut if the best split is on direction `number`, at the edge of a bucket."""
+    """Set projected.cut if the best split is on direction `number` and at the edge of a bucket."""
     inside = (np.int64(1) << np.int64(shift)) - 1
     if best.split[FEATURE] == number and best.split[CODE] & inside == inside:
         cut_after_code(n, best, work, projected)

@@ -82,7 +82,7 @@ class DirectionExtras(NamedTuple):
 
 
 def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
-    """Allocate space for nodes, and for the terms of some of them."""
+    """Allocate arrays for this many nodes, and for the terms of some of the nodes."""
     room = max(2 * nodes, 2 * features)
     return DirectionExtras(
         np.empty(nodes),
@@ -109,7 +109,7 @@ def with_value(projected, value):
 
 @inlined
 def is_whole(oblique, which, size):
-    """Return True if projections on the current direction, and their differences, are exact whole numbers."""
+    """Return True if projections on the direction at index `which`, and their differences, are exact whole numbers."""
     if size > np.uint64(MOST_TERMS):
         return False
     for term in range(size):
@@ -121,9 +121,8 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """Return the codes for items[begin:end], from the table or from the copy of few rows.
-
-    Return Codes, the regression targets or None, and True if both are the copy.
+    """Return the Codes for the row numbers of items[begin:end], the regression targets or None, and True if both are
+    from the copy of few rows, False if from the table.
     """
     if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache

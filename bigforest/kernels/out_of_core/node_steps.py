@@ -42,8 +42,8 @@ def draw_order(key, rules, draw):
 
 @kernel
 def draw_direction(sparse, key, column, at, drawn):
-    """Write the terms of a column of the node `key` into the first half of `drawn`; see directions.draw_column. Cells
-    are drawn with the first column."""
+    """Write the terms of a column of the node `key` into row 0 of the arrays of `drawn`; see directions.draw_column.
+    Cells are drawn with the first column."""
     if column == ZERO:
         draw_cells(sparse, key, drawn.cells)
     return draw_column(sparse, key, column, at, drawn, ZERO)
