@@ -215,28 +215,28 @@ from bigforest.options.values import Task
 Family = Literal[
 {families}
 ]
-# The family whose options each has.
+# By family: the family whose options it has.
 OPTIONS_OF = {{
 {options}
 }}
-# Options of that family that each does not have.
+# By family: the options of that family that it lacks.
 LACKS: dict[str, tuple[str, ...]] = {{
 {lacks}
 }}
-# The tasks that each does.
+# By family: its tasks.
 TASKS_OF = {{
 {tasks}
 }}
-# What a node splits on.
+# By family: the splits of its nodes.
 SPLITS_ON = {{
 {splits}
 }}
 Impurity = Literal[{impurities}]
-# The task of each impurity.
+# Task of each impurity.
 IMPURITIES: dict[str, Task] = {{
 {task}
 }}
-# What each measures.
+# Definition of each impurity.
 MEANINGS = {{
 {meanings}
 }}

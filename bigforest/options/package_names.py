@@ -14,7 +14,7 @@ Family = Literal[
     "subspace-cap",
     "subspace-perceptron",
 ]
-# The family whose options each has.
+# By family: the family whose options it has.
 OPTIONS_OF = {
     "axis": "axis",
     "tree": "tree",
@@ -23,7 +23,7 @@ OPTIONS_OF = {
     "subspace-cap": "subspace-cap",
     "subspace-perceptron": "subspace-perceptron",
 }
-# Options of that family that each does not have.
+# By family: the options of that family that it lacks.
 LACKS: dict[str, tuple[str, ...]] = {
     "axis": (),
     "tree": (),
@@ -32,7 +32,7 @@ LACKS: dict[str, tuple[str, ...]] = {
     "subspace-cap": (),
     "subspace-perceptron": (),
 }
-# The tasks that each does.
+# By family: its tasks.
 TASKS_OF = {
     "axis": ("classification", "regression"),
     "tree": ("classification", "regression"),
@@ -41,7 +41,7 @@ TASKS_OF = {
     "subspace-cap": ("classification",),
     "subspace-perceptron": ("classification",),
 }
-# What a node splits on.
+# By family: the splits of its nodes.
 SPLITS_ON = {
     "axis": "one of `mtry` features drawn in the node (Breiman 2001)",
     "tree": "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)",
@@ -51,7 +51,7 @@ SPLITS_ON = {
     "subspace-perceptron": "a perceptron that separates the classes near one of these two means from the others; no bootstrap (Ho 1995)",
 }
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
-# The task of each impurity.
+# Task of each impurity.
 IMPURITIES: dict[str, Task] = {
     "gini": "classification",
     "entropy": "classification",
@@ -59,7 +59,7 @@ IMPURITIES: dict[str, Task] = {
     "variance": "regression",
     "poisson": "regression",
 }
-# What each measures.
+# Definition of each impurity.
 MEANINGS = {
     "gini": "1 minus the sum of the squared shares of the classes",
     "entropy": "entropy of the classes, in bits",

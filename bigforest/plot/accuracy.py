@@ -1,9 +1,9 @@
-"""Accuracy by out-of-bag rows, from the report of a forest to tables, and to charts.
+"""Charts of the accuracy on out-of-bag rows. Each is drawn from a table, which is computed from the report of a forest.
 
 error             by number of trees
 rounds            loss by number of rounds of the boosted stage
 confusion         rows by true and predicted class
-rejection         error of the rows that are predicted, when the least certain ones are rejected
+rejection         error of the predicted rows if the least certain ones are rejected
 reliability, ROC, precision-recall  of the probability of a class against the rest
 """
 
@@ -46,7 +46,7 @@ _POINTS = 500
 
 
 def error_table(forest: Forest) -> pl.DataFrame:
-    """Return columns trees, error, rows and standard_error, from the first tree on after which a row is out of bag."""
+    """Return columns trees, error, rows and standard_error, for numbers of trees with which a row is out of bag."""
     curve = forest.oob.curve
     return with_standard_error(forest, curve.select("trees", pl.col(curve.columns[1]).alias("error"), "rows"))
 
@@ -54,10 +54,11 @@ def error_table(forest: Forest) -> pl.DataFrame:
 def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
     """Return the out-of-bag errors with the column standard_error.
 
-    errors  columns error and rows, the number of rows out of bag; errors on no rows are left out
+    errors  table with columns error and rows, the number of rows out of bag; errors on no rows are left out
 
-    The standard error is binomial for classes. For regression, it is the error times the relative standard deviation of
-    the losses with all trees, over the root of the rows. It is null with weights, which the report does not keep.
+    For classes, the standard error is binomial. For regression, it is the error times the relative standard deviation
+    of the losses with all trees, divided by the root of the number of rows. If rows are weighted, it is null, because
+    the report does not have their weights.
     """
     error, rows = pl.col("error"), pl.col("rows")
     if forest.oob.weighted:
@@ -74,8 +75,8 @@ def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_losses(forest: Forest) -> pl.Expr:
-    """Return the loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve
-    has it."""
+    """Return an expression of the loss of each out-of-bag row of a regression: its squared error, or its Poisson
+    deviance if the error curve has that."""
     truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
     if forest.oob.curve.columns[1] != POISSON:
         return (truth - prediction) ** 2
@@ -89,7 +90,7 @@ def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
 
 
 def error_chart(forest: Forest) -> Any:
-    """Draw a line with a band of two standard errors, and the validation error if there is one."""
+    """Draw the out-of-bag error with a band of two standard errors, and the validation error if there is one."""
     alt = altair()
     table = thinned(error_table(forest), _POINTS).with_columns(
         lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
@@ -111,7 +112,7 @@ def error_chart(forest: Forest) -> Any:
 
 
 def rounds_table(forest: Forest) -> pl.DataFrame:
-    """Return columns rounds, loss and chosen, a row for each number of rounds that was tried, 0 for the trees alone."""
+    """Return columns rounds, loss and chosen, a row for each tried number of rounds; 0 means the trees alone."""
     rounds = forest.rounds
     table = pl.DataFrame(
         {"rounds": rounds.tried, "loss": rounds.losses}, schema={"rounds": pl.Float64, "loss": pl.Float64}
@@ -120,7 +121,7 @@ def rounds_table(forest: Forest) -> pl.DataFrame:
 
 
 def rounds_chart(forest: Forest) -> Any:
-    """Draw a line, with a point for the number of rounds that was chosen."""
+    """Draw the loss as a line, with a point at the chosen number of rounds."""
     alt = altair()
     table = rounds_table(forest)
     numbers = "mean Poisson deviance" if forest.config.criterion == "poisson" else "mean squared error"
@@ -138,14 +139,14 @@ def rounds_chart(forest: Forest) -> Any:
     return finish_chart(alt.layer(line, point), "Out-of-bag loss by rounds of the boosted stage", captions)
 
 
-# Classes that are shown by themselves.
+# Most classes that are shown separately.
 MOST_CLASSES = 20
 
 
 def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
-    """Return columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
+    """Return columns truth and prediction (texts), rows, and share (of the weight of the true class).
 
-    Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
+    If there are more than `most` classes, only those with the most wrong rows, by truth or prediction, are separate.
     """
     confusion = forest.oob.confusion
     assert confusion is not None
@@ -163,7 +164,7 @@ def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
 
 
 def confusion_chart(forest: Forest) -> Any:
-    """Draw cells whose colour is the share of the true class, with the number of rows in them."""
+    """Draw a cell for each pair of classes. Its colour is the share of the true class, its text the number of rows."""
     alt = altair()
     table = confusion_table(forest)
     order = [name for name in labels_of(forest.classes) if name in set(table["truth"]) | set(table["prediction"])]
@@ -198,27 +199,27 @@ def confusion_chart(forest: Forest) -> Any:
     )
 
 
-# Values of reject_above that are marked.
+# Values of reject_above that are marked on the curve.
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 # Points of the curve that are drawn.
 _REJECTION_POINTS = 500
-# The curve may leave the picture before this share of the rows.
+# The axis of the error has room for the curve from this share of the rows on.
 _FIRST = 0.05
-# Texts this near each other touch: shares of the width and of the height.
+# Texts that are nearer to each other touch: shares of the width and of the height.
 _NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: Forest) -> bool:
-    """Return True if out-of-bag rows show the error by confidence: for classes, unless boosting biases them."""
+    """Return True if the forest has a rejection curve: for classes, unless boosting biases the out-of-bag rows."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
 def rejection_table(forest: Forest) -> pl.DataFrame:
-    """Return columns confidence, predicted and error, from the surest rows on, which are predicted first.
+    """Return columns confidence, predicted and error, by descending confidence.
 
-    confidence  share of the votes for the predicted class: rows with this or more are predicted
-    predicted   share of the out-of-bag rows that have it
-    error       share of these that are wrong
+    confidence  lowest share of the votes for the predicted class with which a row is predicted, not rejected
+    predicted   share of the out-of-bag rows that are predicted then
+    error       share of wrong rows among the predicted ones
     """
     curve = forest.rules.calibration.reject_curve()
     predicted, error = curve.predicted / curve.predicted[-1], curve.wrong / curve.predicted
@@ -226,8 +227,9 @@ def rejection_table(forest: Forest) -> pl.DataFrame:
 
 
 def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
-    """Return columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each
-    risk.
+    """Return columns reject_above, confidence, predicted and error: a row of `rejection_table` for each risk.
+
+    risks  values of reject_above
 
     Risks for which too few rows are out of bag are left out. If no row is predicted, confidence and error are null.
     """
@@ -247,7 +249,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
 
 
 def _spaced_labels(marks: pl.DataFrame, top: float) -> pl.Series:
-    """Return the limits as texts, empty where they would touch the one to the left, or the axis."""
+    """Return the values of reject_above as texts; an empty text if it would touch the text to its left, or the axis."""
     texts, last = [], (-1.0, -1.0)
     for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
         apart = predicted - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
@@ -257,8 +259,7 @@ def _spaced_labels(marks: pl.DataFrame, top: float) -> pl.Series:
 
 
 def rejection_chart(forest: Forest) -> Any:
-    """Draw the error of the rows that are predicted against their share, with the points of some values of
-    reject_above."""
+    """Draw the error of the predicted rows against their share, with points at some values of reject_above."""
     alt = altair()
     x = alt.X("predicted:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
     table = rejection_table(forest)
@@ -275,7 +276,7 @@ def rejection_chart(forest: Forest) -> Any:
     return finish_chart(layers, "Error of the predicted rows", caption)
 
 
-# Classes that are shown, of several; bins of probability; steps that scores are rounded to; points that are drawn.
+# Most classes that are shown; bins of probability; steps that scores are rounded down to; points of a drawn curve.
 _CLASSES = 6
 _BINS = 10
 STEPS = 10_000
@@ -284,7 +285,7 @@ _SIDE = 320
 
 
 def shown_classes(forest: Forest, label: Any = None) -> list[int]:
-    """Return the codes of the classes to show: `label`, else of two the second, else the classes with the most rows."""
+    """Return the codes of the classes to show: `label` if given, the second of two, or the classes with most rows."""
     if label is not None:
         return [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
     if len(forest.classes) == 2:
@@ -294,15 +295,15 @@ def shown_classes(forest: Forest, label: Any = None) -> list[int]:
 
 
 def _against_rest(forest: Forest, code: int) -> pl.LazyFrame:
-    """Return columns score (probability of the class) and hit (True if it is the true class) of each out-of-bag row."""
+    """Return columns score (probability of class `code`) and hit (True if it is the true class) of out-of-bag rows."""
     label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
 
 
 def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
-    """Return columns bin, score (mean), share (of hits), standard_error and rows; bins of equal width without empty
-    ones."""
+    """Return columns bin, score (mean), share (of hits), standard_error and rows. Bins have equal width; empty bins are
+    left out."""
     place = (pl.col("score") * _BINS).floor().clip(0, _BINS - 1).cast(pl.Int32)
     rows, share = pl.col("rows"), pl.col("share")
     return (
@@ -316,10 +317,12 @@ def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
 
 
 def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
-    """Return columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
+    """Return columns score, found, false_alarms and precision, by descending score.
 
-    found         share of the rows of the class (recall, true positive rate); null where it has none
-    false_alarms  share of the other rows (false positive rate); null without other rows
+    score         rounded down to 1 / STEPS; the other columns are about rows with at least this score
+    found         their share of the rows of the class (recall, true positive rate); null if the class has no row
+    false_alarms  their share of the other rows (false positive rate); null without other rows
+    precision     share of rows of the class among them
     """
     step = (pl.col("score") * STEPS).floor().cast(pl.Int32)
     counted = (
@@ -340,7 +343,7 @@ def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
 
 
 def area_of(ranking: pl.DataFrame) -> float | None:
-    """Return the area under the ROC curve by trapezoids; None where a class has no rows."""
+    """Return the area under the ROC curve by trapezoids; None if the class, or the rest, has no rows."""
     x, y = ([0.0, *ranking[name]] for name in ("false_alarms", "found"))
     if None in x or None in y:
         return None
@@ -364,7 +367,7 @@ def reliability_chart(forest: Forest, label: Any = None) -> Any:
 
 
 def roc_chart(forest: Forest, label: Any = None) -> Any:
-    """Draw the share of the class that is found against false alarms."""
+    """Draw true positive rates against false positive rates, a line per class, with areas in the legend."""
     start, shown = pl.DataFrame({"found": 0.0, "false_alarms": 0.0}), shown_classes(forest, label)
     rankings = {code: ranking_table(forest, code) for code in shown}
     areas = {code: area_of(ranking) for code, ranking in rankings.items()}
@@ -379,7 +382,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
 
 
 def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
-    """Draw precision against the share of the class that is found."""
+    """Draw precision against recall, a line per class."""
     shown = shown_classes(forest, label)
     table = _tables_by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
@@ -393,14 +396,17 @@ def _tables_by_class(
     table: Callable[[Forest, int], pl.DataFrame],
     texts: dict[int, str] | None = None,
 ) -> pl.DataFrame:
-    """Return the table of each class that is shown, with its label, and the place of the row in it."""
+    """Join the tables of the shown classes, with columns label and at, the position of a row in its table.
+
+    texts  further texts of the labels, by class code
+    """
     names = _names(forest, shown, texts)
     tables = [table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at") for code in shown]
     return pl.concat(tables, how="vertical_relaxed")
 
 
 def _names(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None) -> dict[int, str]:
-    """Return the names of the classes that are shown, by their codes, each followed by its text."""
+    """Return the labels of the shown classes, by code, each followed by its text."""
     names = labels_of(forest.classes)
     return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown}
 
@@ -415,6 +421,7 @@ def _color(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None = 
 
 
 def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:
+    """Return a line of the caption about the shown classes; none for two classes."""
     classes = len(forest.classes)
     if classes <= 2:
         return []
@@ -423,11 +430,12 @@ def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:
 
 
 def _unit(channel: Any, name: str, title: str) -> Any:
+    """Return an axis from 0 to 1; channel: alt.X or alt.Y."""
     return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
 
 
 def _curve(table: pl.DataFrame, x: str, x_title: str, y: str, y_title: str, color: Any) -> Any:
-    """Draw a line through the rows of each class in their order."""
+    """Draw a line per class through the rows of its table, in their order."""
     axes = {"x": _unit(altair().X, x, x_title), "y": _unit(altair().Y, y, y_title)}
     return chart_of(table).mark_line().encode(**axes, color=color, order=altair().Order("at:Q"))
 

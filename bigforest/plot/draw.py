@@ -1,6 +1,6 @@
-"""Shared by all pictures: Altair, colours, labels from data, titles with captions, dates, and charts as files.
+"""Functions that all pictures share: Altair, colours, labels from data, titles with captions, dates, charts as files.
 
-Files are SVG, PNG, and HTML that needs no network. Trees compare dates as numbers; pictures show them as dates.
+Files are SVG, PNG, and HTML that needs no network. Trees compare dates as numbers; pictures show these as dates.
 """
 
 from __future__ import annotations
@@ -20,33 +20,35 @@ from bigforest.export.trees import library
 from bigforest.predict.forest import Forest
 from bigforest.storage.atomic import OutputKind, staged
 
-# Colours of text and lines, and of axes and other lines behind the data. In a page, INK becomes the colour of its text
-# (`report/page.py`).
+# Colours of text and lines, and of axes and other lines behind the data. A report replaces INK by its colour of text
+# (report/page.py).
 INK = "#1b1c1d"
 FAINT = "#8a8b8c"
 # Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b59f00", "#8a8b8c")
-# Colours of small and of large numbers; the second is also visible on a dark page.
+# Colours of small and of large numbers. DEEP is also visible on a dark page.
 PALE, DEEP = "#d3e3f0", "#0b6aa5"
 WIDTH, HEIGHT = 420, 280
-# The first font that the reader has is used. All but the last are equally wide, and the layout is made for this width.
+# A browser uses the first of these fonts that it has. The first three are equally wide, and layouts fit this width.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-# What values are called that are not shown by themselves.
+# Label of all values that are not shown separately.
 OTHERS = "(others)"
 # Characters of a name or a label that are shown.
 _SHOWN = 40
-# Numbers from the first to before the second are written in full.
+# Numbers of a size from _SMALLEST to before _LARGEST are written without a power of ten.
 _SMALLEST, _LARGEST = 1e-4, 1e15
 
 
 def altair() -> Any:
-    """Return the library Altair. Raises ConfigError where it is not installed."""
+    """Return the library Altair. Raises ConfigError if it is not installed."""
     return library("altair", "plot")
 
 
 def without_checks() -> AbstractContextManager[None]:
-    """Return a context in which Altair does not compare each part of a chart with its schema, a seventh of the time of
-    a report. Tests compare all pictures."""
+    """Return a context in which Altair does not compare parts of charts with their schema.
+
+    The comparison would take a seventh of the time of a report. Tests compare all pictures.
+    """
     context: AbstractContextManager[None] = altair().utils.schemapi.debug_mode(False)
     return context
 
@@ -59,7 +61,7 @@ def one_line(value: object, most: int = _SHOWN) -> str:
 
 
 def labels_of(values: Sequence[object]) -> list[str]:
-    """Return values as texts, which differ where the values do: axes put equal texts together."""
+    """Return values as different texts, because axes merge equal texts."""
     labels: dict[str, None] = {}
     for value in values:
         text, number = one_line(value), 2
@@ -70,17 +72,21 @@ def labels_of(values: Sequence[object]) -> list[str]:
 
 
 def texts_of(column: pl.Series, shown: Sequence[object] | None = None) -> pl.Series:
-    """Return the values of a column as texts, which differ where the values do; OTHERS for values that are not among
-    the shown ones, by default all."""
+    """Return the values of a column as texts, as `labels_of` does.
+
+    shown  values that have texts; others become OTHERS. None for all values
+    """
     values = column.unique(maintain_order=True).to_list() if shown is None else shown
     texts = dict(zip(values, labels_of(values), strict=True))
     return pl.Series(column.name, [texts.get(value, OTHERS) for value in column.to_list()], pl.String)
 
 
 def number_text(value: float, digits: int = 4, sign: str = "") -> str:
-    """Return a number as people read it: with this number of digits or more, and no power of ten unless it is needed.
+    """Return a number as text: rounded to `digits` digits, or to a whole number if that has more digits.
 
-    sign  "+" to have it also where the number is positive.
+    sign  "+" to mark positive numbers.
+
+    Very small and very large numbers have a power of ten.
     """
     size = abs(value)
     if size == 0 or not isfinite(size):
@@ -92,13 +98,13 @@ def number_text(value: float, digits: int = 4, sign: str = "") -> str:
 
 
 def most_different(predictions: Mapping[str | None, float], most: int) -> list[str | None]:
-    """Return at most `most` levels, of the lowest and highest predictions; None is the level of missing values."""
+    """Return the levels with the lowest and with the highest predictions, at most `most`; None is the missing level."""
     ranked = sorted(predictions, key=lambda level: predictions[level])
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 
 
 def chart_of(table: pl.DataFrame) -> Any:
-    """Return a chart of the rows of a small table. Numbers that are not finite are null."""
+    """Return a chart of the rows of a small table. Numbers that are not finite become null."""
     floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
     clean = table.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in floats)
     values = tuple(clean.to_dicts())  # Altair would copy a list with every chart that is composed
@@ -106,7 +112,7 @@ def chart_of(table: pl.DataFrame) -> Any:
 
 
 def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
-    """Return the chart with a title, lines below it, and the look of all pictures."""
+    """Return the chart with a title, the lines of the caption below the title, and the style of all pictures."""
     alt = altair()
     axis = {"labelColor": INK, "titleColor": INK, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
     return (
@@ -118,12 +124,12 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
             **axis,
             gridOpacity=0.25,
             labelFontSize=11,
-            labelFlush=False,  # labels that are moved inwards touch their neighbours
+            labelFlush=False,  # True would move the outer labels inwards, where they touch their neighbours
             titleFontSize=12,
             titleFontWeight="normal",
             titlePadding=10,
         )
-        # Descriptions of single marks are expressions, in which Vega-Lite does not escape a backslash of a name.
+        # No descriptions of marks: they are expressions in which Vega-Lite does not escape a backslash of a name.
         .configure_mark(color=COLORS[0], aria=False)
         .configure_title(color=INK, subtitleColor=INK, fontSize=14, subtitleFontSize=11, offset=12)
         .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal")
@@ -134,7 +140,7 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
 
 
 def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return about `most` of the rows of a table, evenly, with the first and the last."""
+    """Return about `most` rows of a table, at equal distances, with the first and the last row."""
     if table.height <= most:
         return table
     step = -(-table.height // most)
@@ -161,29 +167,29 @@ _PAGE = """<!DOCTYPE html>
 
 
 def converter() -> Any:
-    """Return the library that draws without a browser. Raises ConfigError where it is not installed."""
+    """Return the library that draws charts without a browser. Raises ConfigError if it is not installed."""
     return library("vl_convert", "plot")
 
 
 def _specification(chart: Any) -> dict[str, Any]:
-    """Return the chart in Vega-Lite. Tests compare all pictures with its schema, which takes as long as drawing."""
+    """Return the chart in Vega-Lite, not validated, which takes as long as drawing. Tests validate all pictures."""
     return dict(chart.to_dict(validate=False))
 
 
 def svg_of(chart: Any) -> str:
-    """Convert a chart to SVG; text from data is escaped by the converter."""
+    """Convert a chart to SVG. The converter escapes text from data."""
     return converter().vegalite_to_svg(_specification(chart), allowed_base_urls=[])
 
 
 def html_of_chart(chart: Any) -> str:
-    """Return a page that shows a chart without network; nothing in the data ends the script it is in."""
+    """Return an HTML page that shows a chart without network. Data is escaped, so that it cannot end the script."""
     spec = json.dumps(_specification(chart), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
     bundle = converter().javascript_bundle().replace("</script", "<\\/script")
     return _PAGE.format(bundle=bundle, spec=spec)
 
 
 def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
-    """Write a chart into a file of one of FORMATS, by the ending of its name. Raises OutputExistsError."""
+    """Write a chart into a file. The suffix of its name is one of FORMATS. Raises OutputExistsError."""
     kind = path.suffix.removeprefix(".")
     if kind == "png":
         content: bytes = converter().vegalite_to_png(_specification(chart), scale=_SCALE, allowed_base_urls=[])
@@ -196,12 +202,12 @@ def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
 _DAY = 86_400_000.0
 _UNITS = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _DATETIME = re.compile(r"Datetime\(time_unit='(ms|us|ns)'")
-# Milliseconds since 1970 that are shown as a moment, by size.
+# Milliseconds since 1970 of a larger size are shown as a number, not as a date.
 _LARGEST_MOMENT = 1e15
 
 
 def milliseconds(forest: Forest) -> dict[str, float]:
-    """Return the milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
+    """Return the unit of each feature of dates or datetimes, by name: the milliseconds of 1 in its numbers."""
     if forest.config.ranks:
         return {}
     step_of = {}
@@ -213,7 +219,10 @@ def milliseconds(forest: Forest) -> dict[str, float]:
 
 
 def moment_text(value: float, step: float | None) -> str:
-    """Return a number of a feature of such steps as a date, or a date and time; without steps as a number."""
+    """Return a value of a feature as text: a date, a date and time, or a number.
+
+    step  unit of the feature (`milliseconds`); None if it is no date
+    """
     if step is None or not abs(value * step) < _LARGEST_MOMENT:
         return number_text(value, 5)
     moment = np.datetime64(floor(value * step), "ms")

@@ -33,16 +33,18 @@ from bigforest.plot.draw import (
 
 _COLUMNS = 3
 _CLASSES = 6
-# Levels that are shown of a category; width of a picture, in pixels.
+# Most levels of a category that are shown; width of the picture of a feature, in pixels.
 MOST_LEVELS = 16
 _WIDE = 220
 
 
 def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
-    """Return the rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class
-    (text).
+    """Return the partial dependence on a feature: columns value, level (text), prediction and class (text).
 
-    Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
+    curves  the table `dependence`
+
+    For a category, `level` is set; otherwise `value`. If there are more than MOST_LEVELS levels, return those with the
+    lowest and the highest predictions for the class whose prediction varies most.
     """
     table = curves.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
@@ -56,14 +58,14 @@ def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
 
 
 def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
-    """Return the classes, first the class whose predictions vary most with some feature."""
+    """Return the classes by descending variation of their prediction, with the feature on which it varies most."""
     spread = curves.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
     return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
 
 
 def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
-    """Draw a small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
+    """Draw a small picture per feature, all on the same scale; steps: units of dates, see `milliseconds`."""
     alt = altair()
     if "class" not in curves.columns:
         curves = curves.with_columns(pl.lit("").alias("class"))
@@ -97,7 +99,7 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
             levels = curves.filter(pl.col("feature") == feature)["level"].n_unique()
             shown = f", {len(order)} of {levels} levels" if levels > len(order) else ""
             left_out = left_out or bool(shown)
-            # As steep as 16 lines of text need, and cut before they reach the title where fonts are wide.
+            # 16 lines of text need this angle. Long labels are cut, so that in wide fonts they do not reach the title.
             levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
             x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=levels)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
@@ -109,16 +111,18 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
     return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)
 
 
-# Features of the picture of interactions, at most.
+# Most features in the picture of interactions.
 _FEATURES = 15
-# Levels of a category on a surface, at most.
+# Most levels of a category on a surface.
 _LEVELS = 30
 
 
 def pairs_table(interactions: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
-    """Return columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
+    """Return columns feature, other (texts) and interaction, for pairs of the `most` features that interact most.
 
     interactions  the table `interaction-pairs`, of one class.
+
+    Each pair is in two rows, one for each order.
     """
     pairs = interactions.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
     both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
@@ -130,7 +134,7 @@ def pairs_table(interactions: pl.DataFrame, most: int = _FEATURES) -> pl.DataFra
 
 
 def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
-    """Draw cells whose colour is the mean size of what a pair adds beyond its features."""
+    """Draw a cell for each pair of features. Its colour is the mean absolute interaction; rows: number of rows."""
     alt = altair()
     table = pairs_table(interactions)
     order = table["feature"].unique(maintain_order=True).to_list()
@@ -158,10 +162,13 @@ def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
 
 
 def surface_table(surfaces: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
-    """Return the rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
+    """Return the cells of a surface: columns x, y and prediction; for numbers also right and top.
 
-    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
-    category of many levels those with the lowest and the highest mean predictions are there.
+    surfaces  the table `dependence-pairs`
+
+    For a category, x or y is a level. For numbers, a cell goes from x to right, or from y to top: its edges are the
+    midpoints of neighbouring values. If a category has more than _LEVELS levels, return those with the lowest and the
+    highest mean predictions.
     """
     table = surfaces.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
@@ -191,7 +198,11 @@ def surface_chart(
     regression: bool,
     steps: Mapping[str, float],
 ) -> Any:
-    """Draw the mean prediction over the values of two features; `steps`: of dates, see `milliseconds`."""
+    """Draw the mean prediction by the values of two features.
+
+    label  class whose probability is drawn; None for regression
+    steps  units of dates, see `milliseconds`
+    """
     alt = altair()
     table = surface_table(surfaces, feature, other)
     axes: dict[str, Any] = {}
@@ -221,7 +232,7 @@ def surface_chart(
 
 _STEPS = 10
 _CONTRIBUTING = 15
-# Bins of the axis, in which points are drawn next to each other.
+# Bins of the axis. Points of the same bin are drawn next to each other.
 _BINS = 80
 _PREFIX = "c_"
 
@@ -229,8 +240,9 @@ _PREFIX = "c_"
 def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
     """Return columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
 
-    contributions  the row of the table of contributions.
+    contributions  the table of contributions, of a single row.
     values         values of the row, by feature.
+    most           number of steps; the other features share a last step.
     """
     row = contributions.row(0, named=True)
     changes = {name.removeprefix(_PREFIX): row[name] for name in contributions.columns if name.startswith(_PREFIX)}
@@ -245,7 +257,7 @@ def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: i
 
 
 def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
-    """Draw bars from the base to the prediction; scale_name: see explain/boosted_stage.py."""
+    """Draw bars from the base to the prediction of a row; scale_name: see `scale_of` in explain/boosted_stage.py."""
     alt = altair()
     table = waterfall_table(contributions, values)
     first = contributions.row(0, named=True)
@@ -263,7 +275,7 @@ def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: in
         text=alt.Text("label:N"),
     )
     largest = float(table["change"].abs().max() or 1.0)  # type: ignore[arg-type]
-    decimals = 2 - floor(log10(largest))  # three digits of the largest, and as many decimals of the others
+    decimals = 2 - floor(log10(largest))  # the largest change has three digits, the others as many decimals
     labels = pl.Series("label", [number_text(round(change, decimals), 3, "+") for change in table["change"]], pl.String)
     text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
@@ -274,12 +286,12 @@ def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: in
 
 
 def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return columns feature (a text), change, offset (of neighbouring points) and level, of the features that add
-    most.
+    """Return columns feature (a text), change, offset and level, for the features with the largest mean contributions.
 
-    level  of numbers and dates the share of the rows with a smaller value, the mean of ties; null of others and where
-           missing.
-    rows   the rows that are explained, in their order.
+    change  contribution of the feature to the prediction of a row
+    offset  of the point across the axis, see `_offsets`
+    level   rank of the value among the rows, from 0 to 1, for numbers and dates; null for categories and missing values
+    rows    (argument) the explained rows, in their order
     """
     names = [name for name in contributions.columns if name.startswith(_PREFIX)]
     sizes = {name: float(np.abs(contributions[name].to_numpy()).mean()) for name in names}
@@ -302,8 +314,10 @@ def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame
 
 
 def _offsets(bins: Any) -> Any:
-    """Return offsets of the points of one bin: 0, 1, -1, 2, -2, ..., pressed together where there are many: from -1 to
-    1."""
+    """Return an offset for each point, from -1 to 1: multiples 0, 1, -1, 2, -2, ... of a step for the points of a bin.
+
+    bins  int64 [points], bin of each point
+    """
     offset = np.zeros(bins.size)
     largest = 1
     for place in np.unique(bins):
@@ -315,8 +329,11 @@ def _offsets(bins: Any) -> Any:
 
 
 def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
-    """Draw a point per row and feature. `of`: rows of the table they were drawn from; scale_name: see
-    explain/boosted_stage.py."""
+    """Draw a point per row and feature.
+
+    of          number of rows of the table that the rows were drawn from
+    scale_name  see `scale_of` in explain/boosted_stage.py
+    """
     alt = altair()
     table = swarm_table(contributions, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
@@ -341,7 +358,7 @@ def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_
             )
         )
 
-    # Without a level the scale of colours would give the lowest one.
+    # Points without a level are a separate layer: the scale of colours would draw them in the lowest colour.
     layers = [
         points(part, colored)
         for part, colored in ((table.filter(~has_level), alt.value(FAINT)), (table.filter(has_level), color))
@@ -357,21 +374,21 @@ def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_
     )
 
 
-# Columns of the matrix that are multiplied at a time.
+# Columns of the matrix of proximities that are multiplied at a time.
 _MULTIPLIED = 4096
-# Classes that have a colour of their own.
+# Most classes that have a separate colour.
 _COLOURED = 7
 
 
 def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
-    """Return rows, their two coordinates, float64 [rows, 2], and the share of the scatter that these have.
+    """Return row numbers, two coordinates of each row, float64 [rows, 2], and their share of the scatter of the rows.
 
-    neighbors  the table of the same name.
+    neighbors  the table `neighbors`.
 
-    Classical scaling of the Hellinger distances between the proximities of rows: of the matrix of their square roots,
-    the first two principal components. The proximities of the drawn rows to each other do not suffice: in a large table
-    they are mostly 0, even for two rows that have the same neighbors. On each axis, the coordinate of the largest size
-    is positive, so that a picture can be repeated.
+    Classical scaling of the Hellinger distances between the proximities of rows to their neighbors: the first two
+    principal components of the matrix of the square roots of proximities, [rows, neighbors]. The proximities of the
+    drawn rows to each other do not suffice: in a large table they are mostly 0, even for two rows with the same
+    neighbors. The largest coordinate of an axis, by size, is positive, so that a picture can be repeated.
     """
     rows = neighbors["row"].unique().sort()
     at = rows.search_sorted(neighbors["row"]).to_numpy()
@@ -395,9 +412,9 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
 
 
 def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:
-    """Return columns row, x, y and target (a text of classes, else a number), and the share of the scatter.
+    """Return columns row, x, y and target (text for classes, otherwise a number), and the share of the scatter.
 
-    target  of all rows of the table.
+    target  the target of all rows of the table.
     """
     rows, place, share = coordinates(neighbors)
     values = target.alias("").gather(rows)  # as in `cells`
@@ -410,7 +427,7 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
 
 
 def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:
-    """Draw a point per row, coloured by its target. `of`: rows of the table that they were drawn from."""
+    """Draw a point per row, coloured by its target; of: number of rows of the table that the rows were drawn from."""
     alt = altair()
     table, share = map_table(neighbors, target, classes)
     title = one_line(target.name, 24)

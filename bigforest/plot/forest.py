@@ -1,4 +1,4 @@
-"""Charts of the trees (depth, leaf sizes, one tree), of the time of the run by stage, and of importance."""
+"""Charts of trees (depth, leaf sizes, a single tree), of importance, and of the time of the run by stage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bigforest.predict.forest import Forest
 
 
 def depth_table(forest: Forest) -> pl.DataFrame:
-    """Return columns depth, leaves (of all trees on this level) and trees (whose deepest leaf is there)."""
+    """Return columns depth, leaves (number in all trees at this depth) and trees (number with this maximum depth)."""
     leaves = forest.nodes.filter(pl.col("left").is_null())
     deepest = leaves.group_by("tree").agg(pl.col("depth").max()).group_by("depth").agg(trees=pl.len())
     by_level = leaves.group_by("depth").agg(leaves=pl.len())
@@ -45,8 +45,10 @@ def depth_table(forest: Forest) -> pl.DataFrame:
 
 
 def leaves_table(forest: Forest) -> pl.DataFrame:
-    """Return columns from, to and leaves: leaves that hold from 1, 2, 4, ... on to before 2, 4, 8, ... rows of their
-    bag."""
+    """Return columns from, to and leaves: the number of leaves with at least `from` and fewer than `to` bag rows.
+
+    Both are powers of 2. With weights, the weight of the bag rows counts.
+    """
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     weight = pl.col("weight").cast(pl.Float64) * step
     place = weight.log(2).floor().cast(pl.Int32)
@@ -67,7 +69,7 @@ def time_table(forest: Forest) -> pl.DataFrame:
 
 
 def depth_chart(forest: Forest) -> Any:
-    """Draw leaves by level, and as a line the trees whose deepest leaf is there."""
+    """Draw the number of leaves by depth as bars, and the number of trees by their maximum depth as a line."""
     alt = altair()
     table = depth_table(forest)
     base = chart_of(table).encode(x=alt.X("depth:Q", title="depth; the root has 0"))
@@ -80,7 +82,7 @@ def depth_chart(forest: Forest) -> Any:
 
 
 def leaves_chart(forest: Forest) -> Any:
-    """Draw leaves by the rows they hold, in powers of two."""
+    """Draw the number of leaves by their number of bag rows, in powers of two."""
     alt = altair()
     table = leaves_table(forest)
     whole = forest.spec.weight is None
@@ -103,7 +105,7 @@ def leaves_chart(forest: Forest) -> Any:
 
 
 def _size(low: float, high: float, whole: bool) -> str:
-    """Return a bin of sizes as a text, from low to before high; of whole numbers to the last one in it."""
+    """Return the bin of sizes from `low` to before `high` as text; for whole numbers, to its last number."""
     if not whole:
         return f"{low:g} to {high:g}"
     return f"{low:g}" if high - low <= 1 else f"{low:,.0f} to {high - 1:,.0f}"
@@ -123,7 +125,7 @@ def time_chart(forest: Forest) -> Any:
     return finish_chart(chart, "Time by stage", [f"on {counted(threads, 'thread')}"])
 
 
-# Features that are shown.
+# Most features that are shown.
 MOST_FEATURES = 20
 TITLES = {
     "importance": "Importance by decrease of impurity",
@@ -133,10 +135,10 @@ TITLES = {
 
 
 def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
-    """Return the largest rows of a table of importance: feature (text), importance, lower and upper, by two standard
-    errors.
+    """Return the most important features: columns feature (text), importance, and lower and upper, which are two
+    standard errors away.
 
-    importance  columns feature, importance and standard_error, which is null of one tree alone.
+    importance  columns feature, importance and standard_error, which is null for a forest of one tree.
     """
     names = pl.Series("feature", labels_of(importance["feature"].to_list()), dtype=pl.String)
     error = 2 * pl.col("standard_error").fill_null(0.0)
@@ -168,23 +170,23 @@ def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
 DEPTH = 3
 MOST_DEPTH = 8
 _CLASSES = 7
-# Characters of a line of text that fit in a leaf, and of a name that shares the line with others.
+# Characters of a line of text that fit in a leaf, and of a name that shares the line with other names.
 _LINE, _NAME = 20, 9
-# Width of a leaf, in pixels, distance of levels, and height of a bar; the width of a bar among leaves one apart.
+# In pixels: distance of leaves, distance of levels, and height of a bar. Width of a bar, in distances of leaves.
 _LEAF, _LEVEL, _BAR = 150, 92, 12
 _WIDE = 0.8
-# Levels that lines keep off a node, below it and above it, for its texts.
+# Gaps between a node and its edges below and above it, for its texts, in distances of levels.
 _BELOW, _ABOVE = 0.26, 0.44
 
 
 def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return nodes, bars and edges of a tree down to a level.
+    """Return tables of nodes, bars and edges of tree `number` down to a depth.
 
-    nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the condition in two lines, or the
-           answer), rows (a text)
-    bars   node, begin, end (places of x), depth, label and value: shares of classes; for regression one bar, with the
-           mean
-    edges  x, depth and x2, depth2 of a node and its child
+    nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the two lines of the condition; for a
+           leaf its prediction), rows (a text)
+    bars   node, begin, end (positions on x), depth, label and value: a bar for each class, as wide as its share; for
+           regression one bar, whose value is the mean
+    edges  x, depth of a node; x2, depth2 of its child
     """
     columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
     frame = forest[number].nodes.filter(pl.col("depth") <= depth).select(*columns, "weight", "counts", "value")
@@ -224,9 +226,9 @@ def condition(
 ) -> tuple[str, str]:
     """Return the condition of a node in two lines: the feature, and its values. Rows that meet it go left.
 
-    row         of NODES
-    steps       of dates, see `milliseconds`
-    categories  whose levels have values, by name: from a threshold to the levels up to it
+    row         row of the table of nodes
+    steps       units of dates, see `milliseconds`
+    categories  for each category whose levels have values: function that returns the levels up to a threshold
     """
     if row["kind"] == "axis" and row["feature"] in categories:
         levels = categories[row["feature"]](row["threshold"])
@@ -252,7 +254,7 @@ def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
 
 
 def _first_levels(levels: list[str], room: int) -> str:
-    """Return the first levels, at least one, and how many more there are."""
+    """Return as many of the first levels as fit in `room` characters, at least one, and the number of the others."""
     texts = [one_line(level, _NAME) for level in levels]
     shown = 1
     while shown < len(texts) and len(", ".join(texts[: shown + 1])) + len(", 99 more") <= room:
@@ -261,6 +263,7 @@ def _first_levels(levels: list[str], room: int) -> str:
 
 
 def _answer(forest: Forest, row: dict[str, Any]) -> str:
+    """Return the prediction of a leaf as text: the mean, or the most frequent class."""
     if forest.is_regression:
         return number_text(row["value"])
     counts = row["counts"]
@@ -268,6 +271,7 @@ def _answer(forest: Forest, row: dict[str, Any]) -> str:
 
 
 def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, ...]]:
+    """Return the rows of `bars` (`tree_tables`) of a node; place: its x."""
     begin = place - _WIDE / 2
     if forest.is_regression:
         return [(row["node"], begin, begin + _WIDE, row["depth"], "", row["value"])]
@@ -285,7 +289,7 @@ def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, 
 
 
 def _color(forest: Forest) -> Any:
-    """Return a colour for each class; for regression by the mean of the node."""
+    """Return the colours of bars: one for each class; for regression by the mean of the node."""
     alt = altair()
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)
@@ -296,7 +300,7 @@ def _color(forest: Forest) -> Any:
 
 
 def tree_chart(forest: Forest, number: int, depth: int) -> Any:
-    """Draw the tree from the root down; rows for which a condition holds go to the left."""
+    """Draw tree `number` down to a depth. Rows for which a condition holds go to the left."""
     alt = altair()
     nodes, bars, edges = tree_tables(forest, number, depth)
     wide, deep = round(nodes["x"].to_numpy().max()) + 1, int(nodes["depth"].to_numpy().max())

@@ -45,11 +45,11 @@ from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, check_output, made_folder
 from bigforest.storage.paths import as_path
 
-# Rows of a table that are looked at together.
+# Rows of a table that are read at a time, and most rows of a sample.
 _SLICE = 1 << 16
 _DRAWN = 1000
-# Rows over which interactions are a mean; rows and values of a surface; rows of the map, and neighbors of each:
-# with fewer, most rows have none in common and a few outliers fill the picture.
+# Most rows of the sample for interactions; rows of the sample for a surface, and values of each feature; rows of the
+# map, and neighbors of each. With fewer neighbors, most rows have none in common, and a few outliers fill the picture.
 _PAIR_ROWS = 100
 _SURFACE_ROWS, _GRID = 200, 30
 _MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
@@ -61,9 +61,9 @@ class Pictures:
     """Plots of a forest: `forest.plot.error()` and so on return Altair charts, which notebooks show.
 
     forest  the forest to plot.
-    how     options of `bigforest.explain_forest` that say how to run: threads, memory, scratch, listener, scheduler.
+    how     options of `bigforest.explain_forest` about the run: threads, memory, scratch, listener, scheduler.
 
-    All raise ConfigError if the extra `plot` is not installed or the forest lacks the data for the plot.
+    All plots raise ConfigError if the extra `plot` is not installed, or the forest lacks the data for the plot.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Pictures:
         return error_chart(self.forest)
 
     def rounds(self) -> Any:
-        """Out-of-bag loss against the number of rounds of the boosted stage, from none to all that were tried.
+        """Plot the out-of-bag loss against the number of rounds of the boosted stage, for all tried numbers from 0 on.
 
         Examples
         --------
@@ -110,7 +110,7 @@ class Pictures:
         return confusion_chart(self.forest)
 
     def reliability(self, label: Any = None) -> Any:
-        """Plot out-of-bag probabilities against the shares of rows of the class.
+        """Plot the share of rows of a class against their mean out-of-bag probability.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class Pictures:
         return reliability_chart(self.forest, label)
 
     def roc(self, label: Any = None) -> Any:
-        """Plot the ROC curve of the out-of-bag rows: a class against the rest.
+        """Plot the ROC curve of out-of-bag rows: a class against the rest.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Pictures:
         return roc_chart(self.forest, label)
 
     def precision_recall(self, label: Any = None) -> Any:
-        """Plot precision against recall of the out-of-bag rows of a class.
+        """Plot precision against recall for out-of-bag rows: a class against the rest.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class Pictures:
         return precision_recall_chart(self.forest, label)
 
     def rejection(self) -> Any:
-        """Plot the error of the predicted out-of-bag rows against their share, with the least certain rejected.
+        """Plot the error of the predicted out-of-bag rows against their share, if the least certain ones are rejected.
 
         Examples
         --------
@@ -253,7 +253,7 @@ class Pictures:
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
 
     def swarm(self, data: Any, label: Any = None) -> Any:
-        """Plot the contributions of features to the predictions of rows, at most 1,000 of them.
+        """Plot the contributions of features to the predictions of all rows, or of a sample of 1,000 rows.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Pictures:
         return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
 
     def depth(self) -> Any:
-        """Plot leaves by level, and the depth of the trees.
+        """Plot the number of leaves by depth, and the number of trees by maximum depth.
 
         Examples
         --------
@@ -280,7 +280,7 @@ class Pictures:
         return depth_chart(self.forest)
 
     def leaves(self) -> Any:
-        """Plot leaves by their number of rows.
+        """Plot the number of leaves by their number of bag rows.
 
         Examples
         --------
@@ -294,7 +294,7 @@ class Pictures:
         Parameters
         ----------
         number : int, default=0
-            Of the tree.
+            Number of the tree, from 0.
         depth : int, default=3
             Levels below the root to draw.
 
@@ -318,7 +318,7 @@ class Pictures:
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
-        """Plot the mean prediction over the values of two features, and a sample of the rows.
+        """Plot the mean prediction over a sample of rows, by the values of two features.
 
         Parameters
         ----------
@@ -350,9 +350,10 @@ class Pictures:
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
-        """Plot the interactions of pairs of features, over at most 100 rows.
+        """Plot the mean interactions of pairs of features over all rows, or over a sample of 100 rows.
 
-        Exact, and so slow for large forests: `plan_explanation` with the part `interactions` says how long it takes.
+        They are exact, which takes long for large forests: `plan_explanation` with the part `interactions` estimates
+        the time.
 
         Parameters
         ----------
@@ -372,7 +373,7 @@ class Pictures:
         return interactions_chart(explanation["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
-        """Plot rows as points; rows with large RF-GAP proximities are close to each other.
+        """Plot at most 500 rows as points. Rows with large RF-GAP proximities are close to each other.
 
         Parameters
         ----------
@@ -393,7 +394,7 @@ class Pictures:
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:
-        """Open a table as a Source, within a `with` block. Raises ConfigError if there is none."""
+        """Open a table as a Source, within a `with` block. Raises ConfigError if `data` is None."""
         if data is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         options = self.how or {}
@@ -402,7 +403,7 @@ class Pictures:
             yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
     def _check_oob(self, classes: bool = False) -> None:
-        """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
+        """Raise ConfigError if no row is out of bag; with `classes`, also for a regression forest."""
         altair()
         if classes and self.forest.is_regression:
             raise ConfigError("this plot is for classification, and this is a regression forest")
@@ -410,7 +411,7 @@ class Pictures:
             raise ConfigError(_NONE_OUT_OF_BAG)
 
     def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
-        """Return the tables of a section of an explanation, made as the plots are."""
+        """Return the tables of section `part` of an explanation, computed with the options `how`."""
         return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
 
     def _importance(self, kind: str, data: Any) -> Any:
@@ -424,7 +425,10 @@ class Pictures:
         return explanation["contributions"].sort("row")
 
     def _class_option(self, label: Any) -> tuple[list[Any] | None, Any]:
-        """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""
+        """Return the option `classes` that explains one class, and this class; both None for regression.
+
+        label  the class; None for the second of two, otherwise the most frequent one
+        """
         classes = self.forest.classes
         if label is not None:
             named = ExplainOptions(classes=[label])
@@ -432,14 +436,14 @@ class Pictures:
             label = classes[named.codes(self.forest.spec.target)[0]]
         elif len(classes) == 2:
             label = classes[1]
-        elif classes:  # the class of most rows of the bags
+        elif classes:  # the class with most rows in the bags
             roots = self.forest.nodes.filter(pl.col("node") == 0).select("counts").collect().to_series()
             sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
             label = classes[sums.index(max(sums))]
         return None if label is None else [label], label
 
     def _sample(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
-        """Return all rows of a table, or a sample of them, and their number."""
+        """Return a sample of `most` rows of a table, or all rows if there are fewer; and the number of all rows."""
         with self.opened(data) as source:
             chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0
@@ -450,7 +454,8 @@ class Pictures:
             return pl.concat(pieces), source.rows
 
 
-# The plots by name, in their order: the data with which a plot is drawn by default ("" for never), and its arguments.
+# The plots by name, in their order: the data that a plot needs to be drawn by default, see `_possible` ("" for never by
+# default), and its arguments.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
     "rounds": ("rounds", ()),
@@ -504,8 +509,8 @@ def plot_forest(
     out : str or Path
         Output folder, created if it does not exist.
     what : sequence of str or str, optional
-        Names of plots, some of `PICTURES`. None for all that the forest and the rows allow, except `surface`, which
-        draws two features, and `interactions`, which is slow.
+        Names of plots, some of `PICTURES`. None for all plots that the forest and the rows allow, except `surface`,
+        which is about two features, and `interactions`, which is slow.
     format : {"svg", "png", "html"}, default="svg"
         HTML shows values on hover, and needs no network.
     row : int, default=0
@@ -518,8 +523,8 @@ def plot_forest(
         Features of dependence, and two of surface. None for those with the largest decrease of impurity.
     label : optional
         Class of waterfall, swarm, surface and interactions, and the positive class of reliability, roc and
-        precision-recall. None for the second of two, otherwise the most frequent one, or several. Refused for a
-        regression forest.
+        precision-recall. None for the second of two classes, otherwise the most frequent one; for the last three, the
+        six most frequent ones. Refused for a regression forest.
     overwrite : bool, default=False
         Replace existing files.
     threads, scratch, memory, listener : optional
@@ -572,7 +577,7 @@ def plot_forest(
 
 
 def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
-    """Return the pictures that can be drawn, in their order."""
+    """Return the names of the plots that are drawn by default with this forest and these rows, in their order."""
     forest, available = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
         available |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
