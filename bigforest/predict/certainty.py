@@ -1,4 +1,4 @@
-"""Calibration of intervals, sets and rejection on the training rows, with their out-of-bag predictions."""
+"""Calibration of intervals, sets and rejection on the out-of-bag predictions of the training rows."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from bigforest.metrics.conformal import (
     reject_curve,
 )
 
-# Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
+# Number of rows that are drawn at random from a larger table: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18
-# Most of them that the jackknife compares each row with: the standard deviation of the coverage is 0.005 with these.
+# Most of these rows that the jackknife uses: with these the standard deviation of the coverage is 0.005.
 JACKKNIFE_ROWS = 1 << 12
-# Fewest trees that vote on a row, in the median, for intervals by their spread.
+# Fewest trees that vote on a row, in the median over the rows, for intervals by the spread of the trees.
 _FEWEST_VOTERS = 10
-# Shares are quotients of rounded sums.
+# Tolerance for shares above 1: they are quotients of rounded sums.
 _ROUNDING = 1e-6
 
 
@@ -72,14 +72,15 @@ class CalibrationRows(NamedTuple):
 
 
 class Calibration:
-    """Calibration of a forest on its training rows with out-of-bag predictions. All rows have equal weights.
+    """Calibration of a forest on the out-of-bag predictions of its training rows. All rows have equal weights.
 
-    If rows were held out of all bags, only rows on which all trees voted are used. A few of them were not held out, but
-    are in no bag by chance, which does not depend on their values.
+    If rows were held out of all bags, only rows on which all trees voted are used. A few of these rows were not held
+    out, but are in no bag by chance, which does not depend on their values.
     """
 
     def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
-        """Read about 2 * `most` rows or fewer. Raises ConfigError without an out-of-bag report, and FormatError."""
+        """Read the rows, and keep at most about 2 * `most`. Raises ConfigError without an out-of-bag report, and
+        FormatError."""
         try:
             files.oob  # noqa: B018, checks the files
         except ConfigError as error:
@@ -99,15 +100,17 @@ class Calibration:
         by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
         self._by_spread = bool(by_spread)
         self._rows = rows
-        # Of a row with a single voter there is no spread.
+        # Rows with a single voter have no spread.
         self._fitting = rows.chosen(~np.isnan(rows.spread)) if by_spread else rows
         self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
-        """Return intervals for regression, scaled by the spread of the trees if enough trees vote on a row; else
-        prediction sets of classes.
+        """Return prediction sets of classes; for regression intervals, scaled by the spread of the trees if enough
+        trees vote on a row.
 
-        chosen  bool [rows], rows to calibrate on. Raises ConfigError if there are too few.
+        chosen  bool [rows], rows to calibrate on; None for all
+
+        Raises ConfigError if there are too few rows.
         """
         rows = self._fitting if chosen is None else self._fitting.chosen(chosen)
         if self._classes:
@@ -116,8 +119,9 @@ class Calibration:
         return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
-        """Return intervals or sets calibrated separately for each value of a column. column: of all rows of the
-        training table.
+        """Return intervals or sets that are calibrated separately for each value of a column.
+
+        column  values of all rows of the training table
 
         Raises ConfigError if there are too few rows.
         """
@@ -129,12 +133,12 @@ class Calibration:
         return fit_by_category(column.name, trained, levels, codes, coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
-        """Return intervals by the jackknife+ of a regression forest with this many trees.
+        """Return intervals by the jackknife+ of a regression forest with `trees` trees.
 
-        bag  returns how often each training row is in the bag of a tree, uint16 [rows].
+        bag  function that returns how often each training row is in the bag of a tree, uint16 [rows].
 
-        Bags are drawn once. Raises ConfigError if there are too few rows, or too many trees, and FormatError where
-        other trees voted on a row than those whose bags are without it.
+        Bags are drawn at the first call only. Raises ConfigError if there are too few rows, or too many trees, and
+        FormatError if the number of votes on a row is not the number of bags without the row.
         """
         if self._left is None:
             check_trees(trees)
@@ -154,7 +158,7 @@ class Calibration:
 
 
 def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
-    """Read the out-of-bag rows. Of more than `most` rows, keep those with the lowest draws, in total and of each class.
+    """Read the out-of-bag rows. If there are more than `most`, thin them by their draws (`_thin`).
 
     At most about four times `most` rows are in memory. The result does not depend on batches.
     """
@@ -186,7 +190,10 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 
 
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
-    """Return the position of each cell among levels of type `trained`; len(levels) for others, 1 more for missing."""
+    """Return the position of each cell among the levels; len(levels) for other values, 1 more for missing ones.
+
+    trained  type of the column in the training table
+    """
     if column.dtype.is_float():
         check_category(column)
     places = places_of(column, pl.Series(levels, dtype=pl.String), trained=trained)
@@ -198,6 +205,7 @@ def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> ND
 def _row_draws(
     batch: pa.RecordBatch, key: np.uint64
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return `place`, `number` and `draw` of CalibrationRows."""
     from bigforest.kernels.common.rng import draw_rows
 
     places = as_numpy(batch.column("place"))
@@ -244,7 +252,7 @@ def _join_rows(held: list[CalibrationRows]) -> CalibrationRows:
 
 
 def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
-    """Return the rows with the `most` lowest draws, and as many in total with the lowest draws of each class."""
+    """Return the rows with the `most` lowest draws, and for each class those with its most // classes lowest draws."""
     if rows.draw.size <= most:
         return rows
     keep = _lowest(rows.draw, most)
@@ -256,13 +264,14 @@ def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
 
 
 def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """Return a mask of the `count` lowest draws."""
     if draw.size <= count:
         return np.ones(draw.size, np.bool_)
     return draw <= np.partition(draw, count - 1)[count - 1]
 
 
 def check_category(column: pl.Series) -> None:
-    """Raise DataError for a column whose values are no categories. Whole floats and decimals are integers."""
+    """Raise DataError for a column whose values cannot be categories. Floats and decimals must be whole numbers."""
     dtype = column.dtype
     if isinstance(dtype, pl.Decimal) or dtype.is_float():
         values = column.fill_nan(None) if dtype.is_float() else column

@@ -53,28 +53,32 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
 
 
 def prediction_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
-    """Return the names of the columns of a prediction; both: labels and probabilities."""
+    """Return the names of prediction columns.
+
+    proba  True for probabilities instead of labels or numbers
+    both   True for labels or numbers, followed by probabilities with `proba`
+    """
     plain = [PREDICTION, *rule.quantile_names, *rule.conformal_names] if both or not proba else []
     return [*plain, *(proba_names(spec.target) if proba else [])]
 
 
 def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:
-    """Return the columns `prediction_names` with their types."""
+    """Return the types of the columns `prediction_names`, by name."""
     label = label_type(spec.target)
     types = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
     return {name: types.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
 
 
 def prediction_column(predictions: Predictions, spec: DataSpec) -> pl.Series:
-    """Return the predictions as a column: labels, null for rejected rows, or numbers."""
+    """Return the predictions as a column: numbers, or labels (null for rejected rows)."""
     return labels(predictions.codes, spec) if predictions.value is None else pl.Series(PREDICTION, predictions.value)
 
 
 def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, proba: bool) -> NDArray[Any]:
     """Return the predictions as an array.
 
-    With `proba`, return probabilities. Otherwise return quantiles, intervals or sets if the rule requests them; if not,
-    labels (nan or None for rejected rows) or numbers.
+    With `proba`, return probabilities. Otherwise, return quantiles and intervals, or sets, if the rule requests them;
+    else numbers, or labels (nan or None for rejected rows).
     """
     if proba:
         assert predictions.proba is not None
@@ -104,9 +108,9 @@ def prediction_table(
 
 
 def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
-    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes].
+    """Return intervals, float64 [rows, 2], or membership of the classes in the sets, bool [rows, classes].
 
-    frame  the rows, if calibration is by a column
+    frame  the predicted rows; needed if calibration is by a column
     """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
@@ -135,7 +139,7 @@ def _array(predictions: Predictions, calibrated: Intervals | ClassSets | Jackkni
 
 
 def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, rows: pl.DataFrame) -> list[pl.Series]:
-    """Return intervals or sets as columns; none if the rule has none."""
+    """Return intervals or sets as columns; none if the rule requests neither."""
     if rule.conformal is None:
         return []
     bounds = conformal_array(predictions, rule, rows)
@@ -145,7 +149,8 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
 
     from bigforest.columns.arrow_arrays import arrow_array
 
-    # The classes of all sets, row by row, which Arrow cuts into lists. Text is cast to strings and back.
+    # The classes of all sets, row by row, which Arrow cuts into lists. Enums and categoricals pass through Arrow as
+    # strings.
     members = labels(np.nonzero(bounds)[1].astype(np.int32), spec)
     plain = members.cast(pl.String) if isinstance(members.dtype, pl.Enum | pl.Categorical) else members
     ends = np.zeros(len(bounds) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""`bigforest.export_forest`: from a forest to a file for another engine."""
+"""`bigforest.export_forest`: export a forest to a file for another engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bigforest.progress import watching
 from bigforest.storage.atomic import OutputKind, staged
 from bigforest.storage.paths import as_path
 
-# The formats, and how the names of their files end.
+# The suffix of file names, by format.
 SUFFIXES = {"onnx": ".onnx", "treelite": ".treelite", "sklearn": ".joblib", "sql": ".sql"}
 
 
 def format_of(to: str | None, out: str | Path | None) -> str:
-    """Return the format of an export: `to`, or that of the ending of the file `out`. Raises ConfigError."""
+    """Return the format of an export: `to` if given, else by the suffix of the file `out`. Raises ConfigError."""
     if to is not None:
         check_word(to, tuple(SUFFIXES), "to")
         return to
@@ -120,7 +120,9 @@ def export_forest(
         if to == "onnx":
             made.write_bytes(to_onnx(files, dtype, listener).SerializeToString())
         elif to == "treelite":
-            made.write_bytes(to_treelite(files, listener).serialize_bytes())  # its own writing names no full disk
+            made.write_bytes(
+                to_treelite(files, listener).serialize_bytes()
+            )  # treelite's own writing reports no full disk
         elif to == "sklearn":
             library("joblib", "sklearn").dump(to_sklearn(files, listener), made)
         else:

@@ -1,4 +1,4 @@
-"""Predictions into a file, batch by batch, for tables of any size: Parquet or text."""
+"""Predictions of tables of any size, written batch by batch to a file: Parquet or text."""
 
 from __future__ import annotations
 
@@ -53,12 +53,13 @@ if TYPE_CHECKING:
 KIND = "predictions"
 VERSION = 1
 
-# Ranges of rows for each process of a cluster, and the fewest rows of one.
+# Ranges of rows for each process of a cluster, without a memory budget, and the fewest rows of a range.
 _RANGES = 4
 _FEWEST_ROWS = 4_096
 
 
 def is_prediction(path: Path) -> bool:
+    """Return True if a file contains predictions, so that it may be overwritten."""
     return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
@@ -87,8 +88,7 @@ def predict_file(
     listener: Listener | None = None,
     scheduler: Any = None,
 ) -> FilePrediction:
-    """Predict every row of a table of any size and write the predictions to the file `out`, in order and in bounded
-    memory.
+    """Predict every row of a table of any size in bounded memory, and write predictions to the file `out`, in order.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ def write_predictions(
     listener: Listener,
     overwrite: bool,
 ) -> FilePrediction:
-    """Write the predictions of the rows of `source` by a rule; see `predict_file`, which raises the same errors.
+    """Write the predictions of the rows of `source` by a rule. Raises the same errors as `predict_file`.
 
     Columns of the file: `keep`, prediction, quantiles, low and high or set (with coverage), p_<class> (with `proba`).
     The metadata of Parquet has kind and version under the key "bigforest". Random draws depend on the number of the row
@@ -235,7 +235,7 @@ def write_predictions(
 
 
 def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
-    """Write tables one after the other into a text file. The suffix of its name selects the format."""
+    """Write tables to a text file, one after the other. The suffix of its name selects the format."""
     suffix = path.suffix.lower()
     with path.open("wb") as file:
         for number, table in enumerate(tables):
@@ -259,8 +259,8 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Return True if the first line of a text file names the column of predictions. Also for an empty file, which is
-    NDJSON without rows."""
+    """Return True if the first line of a text file has the column of predictions, or the file is empty: NDJSON without
+    rows."""
     with contextlib.suppress(IsADirectoryError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
@@ -269,6 +269,7 @@ def _is_text_prediction(path: Path) -> bool:
 
 
 def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
+    """Yield tables, and report the rows of a table as done when the next one is requested."""
     for table in tables:
         yield table
         progress.advance(table.num_rows)
@@ -288,7 +289,7 @@ class _Job:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The columns to copy, with their names in the output. From a CSV file, the text of cells is copied."""
+        """The columns of the source to copy, with their names in the output. From CSV, the text of cells is copied."""
         schema = self.source.schema
         return {text_name(name) if text_name(name) in schema else name: name for name in self.keep}
 
@@ -301,7 +302,7 @@ class _Job:
         category = [] if self.rule.category is None else [self.rule.category]
 
         def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
-            """Return the columns to read for the last group of trees, or for an earlier one."""
+            """Return the columns to read: the features; for the last group of trees also all other columns."""
             others = [*self.kept, *score.columns, *category] if last else []
             return list(dict.fromkeys([*features.columns(used), *others]))
 
@@ -329,7 +330,7 @@ class _Job:
 
 
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any, UnseenLevels]:
-    """Task: write the predictions of some rows to an Arrow stream, in a new file for each attempt.
+    """Task: write the predictions of rows `begin` to before `end` to an Arrow stream, in a new file for each attempt.
 
     Return the path, the counts that these rows add to the score, and the tally of their unseen levels.
     """
@@ -346,7 +347,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
 
 def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
-    """Yield the predictions of all rows, in order. On a cluster, workers predict ranges of a table in files."""
+    """Yield the predictions of all rows, in order. On a cluster, workers predict ranges of a table that is in files."""
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process

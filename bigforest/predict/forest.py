@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-# Explanations, plots and reports are made of forests, so they stand above this module, which may not import them. The
-# methods of Forest that lead to them call the public functions of the package, which are imported when they are named.
+# Explanations, plots and reports are in layers above this module, which may not import them. Methods of Forest such as
+# `explain` call the public functions of the package, which loads them when they are first used.
 import bigforest
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, api, counted
@@ -43,8 +43,8 @@ from bigforest.store.levels import Levels
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     """Open the forest in the folder `path`.
 
-    Metadata and columns of all files are checked here, nodes before they are first used for prediction (or by
-    `Forest.check`), and the rows of the other files when they are read.
+    Metadata and columns of all files are checked here. Nodes are checked before they are first used for prediction (or
+    by `Forest.check`), the rows of other files when they are read.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
 
 
 def opened_forest(forest: Forest | str | Path) -> Forest:
-    """Return a forest, which may be given as its path. Raises FormatError, as `read_forest`."""
+    """Return a forest from itself or from its path. Raises FormatError, as `read_forest`."""
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
 def trees_alone(forests: Sequence[Forest], use: str, listener: Listener | None = None) -> list[Forest]:
-    """Return forests without their boosted stages, which `use` does not include. Send a notice if one has a stage."""
+    """Return forests without their boosted stages. Send a notice if one has a stage; use: subject of the notice."""
     if any(forest.files.is_refined for forest in forests):
         with watching(listener) as listener:
             listener(Notice(f"{use} is for the trees alone, so the boosted stage of the forest is left out"))
@@ -107,7 +107,7 @@ class Forest:
     ['a', 'b']
     """
 
-    # For other modules of the package: the files; the rules by which rows are predicted; the trees in memory.
+    # For other modules of the package: the files; the maker of rules of prediction; the trees in memory.
     files: ForestFiles
     rules: VoteRules
     loader: TreeLoader
@@ -190,7 +190,7 @@ class Forest:
 
     @property
     def choices(self) -> Choices:
-        """Lambda and power, and how they were selected."""
+        """Lambda, power and the rounds of the boosted stage, and how they were selected."""
         return self.files.choices
 
     @property
@@ -322,7 +322,7 @@ class Forest:
 
     @property
     def has_targets(self) -> bool:
-        """True if the training targets in the leaves are kept with the forest, from which it predicts quantiles."""
+        """True if the training targets in the leaves are kept with the forest, so that it can predict quantiles."""
         return self.files.has_targets
 
     @property
@@ -404,8 +404,8 @@ class Forest:
             A table with the training features by name: a Polars or pandas frame, a pyarrow Table or any object that
             exports an Arrow stream, a mapping of columns, a list of mappings, or a numpy array with named fields. Or a
             numpy array or list [rows, features] with the features in the order of training, an array of objects if some
-            are categories; or a scipy sparse matrix, of which about 64 MB of cells are dense at a time. Null and NaN
-            are missing.
+            are categories. Or a scipy sparse matrix, of which about 64 MB of cells are made dense at a time. Null and
+            NaN are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
             mean probability. None as in training.
@@ -418,7 +418,7 @@ class Forest:
             Worker threads. None for all processors. A LazyFrame uses the threads of Polars.
         memory : int, str or None, default=None
             Memory budget of the whole process including `data`, such as "4GB". None for no limit. If the trees do not
-            fit, they are loaded in groups, except for a LazyFrame, which needs all of them in memory.
+            fit, they are loaded in groups; for a LazyFrame all trees must fit.
         unseen : {"larger", "missing", "error"}, default="larger"
             A level that did not occur in training goes to the larger child of a node, counts as missing, or is an
             error.
@@ -492,8 +492,8 @@ class Forest:
         data, keep, threads, memory, unseen, trees
             As for `predict`.
         vote : str or None, default=None
-            "soft": mean class probabilities of the trees; "hard": share of trees. None as in training. Both are raised
-            to the power of the forest and scaled to sum to 1, unless `vote` is another than in training, or `trees` is
+            "soft": mean class probabilities of the trees; "hard": shares of the trees. None as in training. Both are
+            raised to the power of the forest and scaled to sum to 1, unless `vote` differs from training or `trees` is
             set.
 
         Returns
@@ -517,12 +517,12 @@ class Forest:
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
         """Return the accuracy on the rows of a table, or R2 for regression.
 
-        Rows without a true value are ignored, and all others count alike: `predict_file` goes by a column of weights.
-        A rejected row, or one of an unknown class, counts as wrong.
+        Rows without a true value are ignored. All other rows have equal weights; `predict_file` uses a column of
+        weights. A row that is rejected, or whose true class is unknown to the forest, counts as wrong.
 
         Parameters
         ----------
-        data : table or path
+        data : DataFrame, LazyFrame, table or ndarray
             A table in memory as for `predict`, with the target unless `y` is given; or a pair (X, y).
         y : object, default=None
             The true classes or targets: an array, a list or a Series, of shape [rows] or [rows, 1].
@@ -561,8 +561,8 @@ class Forest:
 
         Parameters
         ----------
-        data : table or path
-            A table in memory or an array, as for `predict`. The whole forest is held in memory.
+        data : DataFrame, LazyFrame, table or ndarray
+            A table in memory or an array, as for `predict`. The whole forest is loaded into memory.
         unseen, trees, threads
             As for `predict`.
 
@@ -608,8 +608,8 @@ class Forest:
         Raises
         ------
         ConfigError
-            If the forest lacks information about its table: rows were left out or drawn by class, and it has no
-            out-of-bag report, as for merged forests.
+            For boosting, whose bags depend on the errors of the trees. If rows were left out or drawn by class, and the
+            forest has no out-of-bag report, such as a merged one. If groups were drawn, and `group` is not given.
         DataError
             For groups that differ from those of training.
 
@@ -689,14 +689,15 @@ class Forest:
         """Return a Polars expression for the prediction of each row, named "prediction", for any frame with the
         features.
 
-        It is elementwise, so lazy queries stream. It reads only features that some tree splits on.
+        It is elementwise, so lazy queries stream. It reads only features that some tree splits on; with a boosted stage
+        it reads all features.
 
         Parameters
         ----------
         proba : bool, default=False
-            Return a struct of p_<class> instead, named "probabilities".
+            Return a struct instead, named "probabilities": p_<class> for each class.
         coverage : float or None, default=None
-            Return a struct of prediction and low and high, or set, instead, named "answer".
+            Return a struct instead, named "answer": prediction, and low and high, or set.
         row : str or None, default=None
             Name of an integer column with the number of the row, from 0. Needed for a stochastic vote and random ties,
             because an expression sees parts of the table in no fixed order.
@@ -712,7 +713,7 @@ class Forest:
         ConfigError
             For an invalid option.
         DataError
-            When the query runs; some versions of Polars convert it to a ComputeError.
+            As for `predict`, when the query runs; some versions of Polars convert it to a ComputeError.
 
         Examples
         --------
@@ -789,8 +790,8 @@ class Forest:
     def to_treelite(self) -> Any:
         """Convert the forest to a treelite model, for the families axis and tree, including categories.
 
-        The input is that of `to_matrix`, in float64. The output is the mean over the trees: class probabilities, in the
-        order of the classes, or the regression prediction.
+        The input is the array that `to_matrix` returns. The output is the mean over the trees: class probabilities, in
+        the order of the classes, or the regression prediction.
 
         Returns
         -------
@@ -814,8 +815,9 @@ class Forest:
         """Convert the forest to a scikit-learn forest with the same trees, for the families axis and tree without
         categories.
 
-        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values. The
-        impurity of a node for regression is without that of its leaves, which is not stored; importances are exact.
+        scikit-learn converts rows to float32; for float32 rows the predictions are the same. It refuses infinite
+        values. For regression, the impurity of a node lacks that of its leaves, which is not stored; importances are
+        exact.
 
         Returns
         -------
@@ -872,7 +874,8 @@ class Forest:
         """Return the same trees with leaf values shrunk by another lambda (Agarwal et al. 2022).
 
         The result shares the files of this forest; `write` saves it as a forest. It has no out-of-bag report, because
-        the existing one is for another lambda. A power that was selected for its class probabilities is dropped.
+        the existing one is for another lambda. A power that was selected by out-of-bag loss, and a boosted stage, are
+        dropped.
 
         Parameters
         ----------
@@ -901,13 +904,14 @@ class Forest:
     def sharpen(self, power: float) -> Forest:
         """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
 
-        The result shares the files of this forest; `write` saves it as a forest. Predicted classes do not change. It
-        has no out-of-bag report, because the existing one is for another power.
+        The result shares the files of this forest; `write` saves it as a forest. A boosted stage is dropped; otherwise
+        predicted classes do not change. The result has no out-of-bag report, because the existing one is for another
+        power.
 
         Parameters
         ----------
         power : float
-            A whole number of quarters from 0.25 to 16. 1 gives the shares of the votes themselves.
+            A whole number of quarters from 0.25 to 16. 1 returns the shares of the votes themselves.
 
         Returns
         -------
@@ -975,11 +979,12 @@ class Forest:
         self.files.copy(path, overwrite=overwrite)
 
 
-# Choices of a forest, and the stages after which they differ from those in its files.
+# Arguments of `ForestFiles.with_choices`: the choices, and the revisions that are not yet in the files of the forest.
 _Changes = tuple[Any, ...]
 
 
 def _unpacked(content: dict[str, bytes], changes: _Changes) -> Forest:
+    """Return the forest whose files have these contents, in a temporary folder of this process."""
     home = TemporaryFolder(None)
     try:
         for name, data in content.items():
@@ -996,9 +1001,9 @@ _opened: ProcessCache[Forest] = ProcessCache(2)
 
 
 def _reopened(directory: str, digest: str | None, changes: _Changes) -> Forest:
-    """Return the forest in a directory, opened once for each run, which this digest identifies.
+    """Return the forest in a directory, opened once for each run.
 
-    Raises FormatError if the directory contains another run.
+    digest  identifies the run. Raises FormatError if the directory contains another run.
     """
 
     def opened() -> Forest:
@@ -1013,8 +1018,8 @@ def _reopened(directory: str, digest: str | None, changes: _Changes) -> Forest:
 class Tree:
     """A tree of a forest, `forest[number]`.
 
-    forest  whose tree it is.
-    number  of the tree, from 0.
+    forest  the forest of the tree.
+    number  number of the tree in the forest, from 0.
 
     Examples
     --------

@@ -1,6 +1,7 @@
-"""Trees that are loaded in groups: positions and sizes of trees, and the division into groups.
+"""Trees that are loaded in groups: positions and sizes of trees in files, and the division into groups.
 
-`choose_groups` finds the groups, and the number of rows for which each is loaded, with the least time within a budget.
+Within a memory budget, `choose_groups` chooses the groups, and the rows of the ranges for which each group is loaded,
+so that prediction takes the least time.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from bigforest.forest.parts import (
 )
 from bigforest.predict.packed_trees import PackedTrees, load
 
-# Bytes of a node while it is loaded; of an impure leaf per class (counts and ballot); of a term of an oblique node or a
-# level (as read and as kept).
+# Bytes, while trees are loaded, of a node; of an impure leaf per class (counts and ballot); of a term of an oblique
+# node, or a level of a node on a category (as read and as kept).
 NODE_BYTES = 16
 IMPURE_LEAF_BYTES = 12
 ENTRY_BYTES = 72
 # Bytes of a shrunk value of a leaf: in pieces, and joined.
 SHRUNK_BYTES = 16
 
-# Memory of reading per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
+# Most bytes of reading trees, per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
 LOADING_BYTES = 32 << 20
-# Copies of a node in that memory.
+# Copies of a node in this memory.
 _COPIES = 6
 
-# Nanoseconds to load a node on one thread, and for each of its counts.
+# Nanoseconds to load a node on one thread, and to load each of its counts.
 LOADING_NS = 60
 COUNT_NS = 4
 
-# Sizes of groups that are tried.
+# Number of sizes of groups that are tried.
 _CHOICES = 64
 
 
@@ -52,7 +53,7 @@ def loaded_tree_bytes(
 
     nodes, impure, entries  numbers of nodes, of impure leaves, and of terms or levels of each tree.
     classes                 number of classes; 1 for regression.
-    lambdas                 number of lambdas by which leaves are shrunk. If there are any, all leaves have values.
+    lambdas                 number of lambdas by which leaves are shrunk. If it is not 0, all leaves have values.
     """
     if lambdas:
         return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
@@ -61,14 +62,14 @@ def loaded_tree_bytes(
 
 
 def loading_bytes(nodes: int, classes: int) -> int:
-    """Return the bytes per thread of reading trees of at most `nodes` nodes, at most LOADING_BYTES."""
+    """Return the bytes per thread of reading trees with `nodes` nodes in all, at most LOADING_BYTES."""
     return min(LOADING_BYTES, _COPIES * PIECE_BYTES // piece_rows(classes) * nodes)
 
 
 def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but of at least one entry.
+    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry.
 
-    first  see Trees
+    sizes, first  bytes and first trees of the entries, see Trees
     """
     groups: list[range] = []
     begin = taken = 0
@@ -81,6 +82,7 @@ def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: in
 
 
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
+    """Return the bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
 
 
@@ -92,10 +94,10 @@ def choose_groups(
     For each range of rows, the groups are loaded in turn, and the rows are read for each group.
 
     sizes      int64 [entries], bytes of each entry.
-    room       most bytes of a group and a range; enough for the largest entry and `step` rows.
-    rows       rows of the table.
-    classes    classes of the target.
-    row_bytes  bytes of a row of a range while groups are loaded.
+    room       most bytes of a group and a range together; enough for the largest entry and `step` rows.
+    rows       number of rows of the table.
+    classes    number of classes of the target.
+    row_bytes  bytes that are kept for a row of a range while groups are loaded in turn.
     step       the rows of a range are a multiple of it.
     row_ns     nanoseconds to read a row for a group.
     """
@@ -166,13 +168,13 @@ class Trees(NamedTuple):
         made  function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
               rows; None to load them for prediction
 
-        Raises FormatError for damaged nodes or other trees.
+        Raises FormatError for damaged nodes, or if the files have other trees than when they were outlined.
         """
         return load(self.spans(entries), self.header, workers, self.used, self.lambdas, made)
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
-    """Return the files of trees, with sizes from names and metadata, which are checked on loading.
+    """Return the files of trees, an entry each, with sizes from names and metadata. Loading checks these.
 
     parts  as for `check_parts`
     """
@@ -184,7 +186,7 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
 
 
 def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
-    """Read and check all trees, or the trees of some parts (see `outline`), to find their sizes. Do not keep them.
+    """Read and check all trees, or the trees of some parts (see `outline`), and return their sizes, an entry per tree.
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """

@@ -1,6 +1,7 @@
 """Predictions for tables in memory, and within lazy queries, as Polars expressions.
 
-A table in memory (a frame, an array or a list of rows) becomes a table of the same kind.
+Predictions have the kind of the table: a frame for a frame, an array for an array or a list of rows. For a mapping of
+columns, or a list of mappings, they are a Polars frame.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def predict(
 
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+    """Return the leaf of each row in each tree, uint32 [rows, trees]: see `Forest.apply`."""
     workers = resources_of(threads, None, None).workers
     packed, reader = loader.predictor(rule).packed, loader.reader(rule.unseen)
     used = packed.used
@@ -95,6 +97,7 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
 
 
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
+    """Return a table as float64 [rows, features]: see `Forest.to_matrix`."""
     features = loader.files.spec.features
     reader, places = replace(loader.reader(), ranks=None), np.arange(len(features))
     rows = _all_rows(loader, reader, table_of_list(data), places)
@@ -108,14 +111,14 @@ def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
 
 
 def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.DataFrame:
-    """Return a table to predict as a frame; `also` names columns that are read in addition to features."""
+    """Return a table to predict as a frame; also: names of columns that are read in addition to the features."""
     reading = loader.reading if not also else reading_of(loader.files.spec, also, labelled=False)
     return table_in_memory(data, reading)
 
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """Return an array or a sparse matrix whose slices are arrays of numbers or objects. Raises DataError."""
-    # An array without dimensions has no rows to slice; with one dimension it is refused for its shape.
+    # An array without dimensions has no rows to slice. With one dimension, `check_shape` refuses it.
     if is_sparse(data):
         return SparseRows(data)
     array = plain_array(data)
@@ -146,7 +149,7 @@ def _predict_matrix(
         )
     if rule.category is not None:
         raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
-    reader.check_shape(matrix.shape)  # of all rows, not of the first ones
+    reader.check_shape(matrix.shape)  # here, so that the error has the shape of the whole array
     count = matrix.shape[0]
     at_once = matrix.at_once if isinstance(matrix, SparseRows) else max(1, count)
     tally = UnseenLevels() if count >= FEWEST_ROWS else None
@@ -200,10 +203,11 @@ def _predict_batches(
     shape: Callable[[NDArray[np.int64]], Shape],
     held: int,
 ) -> list[tuple[Batch, Predictions]]:
-    """Predict `count` rows, at most `at_once` together; return at least one batch, with its predictions.
+    """Predict `count` rows, at most `at_once` together. Return batches with their predictions, at least one.
 
-    read         returns the rows from its first to before its second argument, with the features of its third.
-    shape, held  of the table, see `TreeLoader.passes`.
+    read         function of (start, stop, used) that returns the rows from `start` to before `stop`, with the features
+                 at the positions `used`, and the batch that they are from.
+    shape, held  see `TreeLoader.passes`.
     """
     workers = resources.workers if count > 1 else 1  # asking the system takes as long as reading one row
     if resources.memory is None and count <= at_once:
@@ -218,10 +222,10 @@ def _predict_batches(
         for start in range(begin, end, step):
             yield start, *read(start, min(start + step, end), passes.used)
 
-    return list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # a table without rows, too
+    return list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # also for no rows
 
 
-# The structs of predictions of several columns.
+# Names of structs of several prediction columns.
 PROBABILITIES = "probabilities"
 ANSWER = "answer"
 
@@ -234,8 +238,10 @@ def expression(
     row: str | None,
     schema: Mapping[str, pl.DataType] | None = None,
 ) -> pl.Expr:
-    """Return the expression of `Forest.expr`. With the schema of the query, features that were nested in training may
-    be columns."""
+    """Return the expression of `Forest.expr`.
+
+    schema  schema of the query, with which features that were nested in training may be plain columns; None if unknown
+    """
     check_polars_threads()
     check_proba(loader.files.spec, proba)
     if proba and rule.conformal is not None:
@@ -277,7 +283,7 @@ def expression(
         tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
         read = reader.frame(frame, features, predictor.packed.used, tally)
         if tally is not None:
-            with warning_lock:  # once, as a query has many pieces
+            with warning_lock:  # a query calls this function for many batches, perhaps at the same time; warn once
                 if not warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
                     warned.append(True)
         predictions = predictor.predict(read, row_numbers, proba=proba)
@@ -320,7 +326,7 @@ def predict_lazy(
     check_schema(schema, loader.files.spec)
     check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
     row = None
-    loader.predictor(rule, resources.memory, resources.workers)  # refuses trees that take more than the memory
+    loader.predictor(rule, resources.memory, resources.workers)  # raises ConfigError if the trees do not fit in memory
     if rule.draws and not proba:
         row = free_name("row", schema)
         frame = frame.with_row_index(row)

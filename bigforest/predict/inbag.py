@@ -1,4 +1,8 @@
-"""Bags of the trees of a forest. A bag is a function of seed and options, so it is drawn again instead of stored."""
+"""Bags of the trees of a forest. They are drawn again instead of stored.
+
+A bag depends on the seed, the options and the number of rows; if bags are drawn by class or by group, also on the
+classes or groups of the rows.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BagInputs(NamedTuple):
-    """Data of a forest from which its bags are drawn. A Sampler takes it in place of a Store.
+    """Data of a forest from which its bags are drawn, in place of the Store of a Sampler.
 
     target  class of each row, if bags are drawn by class; empty otherwise.
     groups  group of each row, if whole groups are drawn; None otherwise.
@@ -70,7 +74,7 @@ class TreeBags:
     """The bags of the trees of a forest. A bag is drawn when it is requested. Can be pickled.
 
     config  configuration of the forest.
-    merged  forests that this forest was merged from, each with its own seed.
+    merged  forests that this forest was merged from, each with a seed; empty if it was not merged.
     inputs  data from which bags are drawn.
     """
 
@@ -111,7 +115,7 @@ class TreeBags:
 
 
 def _row_numbers(files: ForestFiles) -> NDArray[np.uint64]:
-    """Return the numbers of the training rows in their table. Raises ConfigError if the forest does not know them."""
+    """Return the numbers of the training rows in their table. Raises ConfigError if they are not known."""
     if not files.spec.dropped:
         return np.arange(files.spec.rows, dtype=np.uint64)
     if not files.has_oob:
@@ -131,7 +135,13 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
 
 
 def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
-    """Return the code of the group of each row: the rank of its name. Raises ConfigError and DataError."""
+    """Return the code of the group of each row, its rank among the groups; None if rows are drawn.
+
+    group  column of groups in the training table; None if it is not given
+    rows   numbers of the training rows in this table
+
+    Raises ConfigError and DataError.
+    """
     if not config.bootstrap or config.group is None or spec.group is None:
         if group is not None:
             raise ConfigError(f"the bags of this forest were not drawn by groups; drop {api('group')}")

@@ -1,4 +1,4 @@
-"""`TreeLoader`: loads the trees of a forest, all at once or in groups, and plans the prediction of a table."""
+"""`TreeLoader`: load the trees of a forest, all at once or in groups, and plan the prediction of a table."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Result = TypeVar("Result")
 
 
 def features_at_hand(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
-    """Return the positions of the features that rows must have: all with a boosted stage, which may use any feature.
+    """Return the positions of the features that rows must have; None for the features that the trees use.
 
-    None for the features that the trees use.
+    refined  True with a boosted stage. It may use any feature, so rows must have all features.
     """
     return np.arange(len(spec.features)) if refined else None
 
 
 class TreeLoader:
-    """Loader of the trees of a forest, when they are first needed, and maker of predictors. Thread-safe.
+    """Loader of the trees of a forest, which makes predictors. It loads trees when they are first needed. Thread-safe.
 
     files  files of the forest.
     """
@@ -57,14 +57,15 @@ class TreeLoader:
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
         self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
-        self._last: Predictor | None = None  # last predictor of a plain rule, which the next call probably uses again
+        self._last: Predictor | None = None  # last predictor of a plain rule: the next call probably uses the same rule
 
     def check(self) -> None:
+        """Read and check all nodes: see `Forest.check`."""
         self._whole()
         self._stage_trees()
 
     def take(self, packed: PackedTrees) -> None:
-        """Keep trees that are already in memory, so that the first prediction does not read them."""
+        """Keep `packed`, the trees of this forest, so that the first prediction does not read them."""
         with self._lock:
             self._kept["trees"], self._last = packed, None
 
@@ -97,7 +98,7 @@ class TreeLoader:
         return made
 
     def reader(self, unseen: str = "larger") -> Reader:
-        """Return the reader of rows for these trees; unseen: see VoteRule. Raises FormatError."""
+        """Return the reader of rows for this forest; unseen: see VoteRule. Raises FormatError."""
         cached = self._readers.get(unseen)
         if cached is None:
             cached = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen, self.files.ranks)
@@ -125,10 +126,11 @@ class TreeLoader:
     ) -> PredictionPasses:
         """Plan the prediction of a table: groups of trees and ranges of rows, within the memory of `resources`.
 
-        shape    function that returns the Shape of the table from the positions of the features in use (plan_passes).
-        held     bytes of the table that are in memory already.
+        shape  function that returns the Shape of the table from the positions of the used features, see plan_passes.
+        held   bytes of the table that are in memory already.
 
-        Raises ConfigError, also if the memory does not suffice, and FormatError for damaged nodes.
+        Raises ConfigError if the memory does not suffice, or the rule needs all trees at once; FormatError for damaged
+        nodes.
         """
         if resources.memory is None:
             predictor = self.predictor(rule)
@@ -143,7 +145,7 @@ class TreeLoader:
         if isinstance(rule.conformal, JackknifeIntervals):
             raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
         with self._lock:
-            self._kept.pop("trees", None)  # freed when other calls have ended that use it
+            self._kept.pop("trees", None)  # their memory is freed when all calls that use them have ended
             self._last = None
         trees = self._trees(resources.workers)
         held += 0 if self.files.ranks is None else self.files.ranks.nbytes
@@ -180,10 +182,11 @@ class TreeLoader:
         means: NDArray[np.float64] | None,
         values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
-        """Return a predictor of a group of trees, without their counts. If `trees` is None, of all trees that the rule
-        selects.
+        """Return a predictor of a group of trees, without their counts; or of all trees that the rule selects.
 
-        means  float64 [leaves], of the leaves as grown; needed for targets and for the spread of the trees
+        trees   numbers of the trees of the group; None for all trees
+        means   float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees
+        values  values of the leaves for the jackknife, see `whole_values`
         """
         files, votes, chosen, total = self.files, self.files.tree_votes, list(rule.trees), None
         group_targets = grown = None
@@ -217,10 +220,11 @@ class TreeLoader:
         )
 
     def _stage_trees(self) -> TreeArrays | None:
-        """Return the trees of the boosted stage, read once; None without one. Raises FormatError."""
+        """Return the trees of the boosted stage, read once; None without a stage. Raises FormatError."""
         return self._once("stage", self.files.read_refinement) if self.files.is_refined else None
 
     def _whole(self) -> PackedTrees:
+        """Return all trees, read once. Raises FormatError."""
         files = self.files
         return self._once(
             "trees", lambda: load(files.parts, files.header, available_threads(), self._at_hand, self._lambdas)
@@ -240,17 +244,18 @@ class TreeLoader:
             return read_targets(directory, header, resources.scratch, mapped=True)
 
     def survey(self, workers: int) -> Trees:
-        """Return the trees as grown, with their sizes. They are read once. Raises FormatError."""
+        """Return the files and sizes of the trees as grown. The files are read once. Raises FormatError."""
         return self._once("survey", lambda: survey(self.files.directory, workers))
 
     def _trees(self, workers: int) -> Trees:
-        """Return the trees to predict with, in groups."""
+        """Return the files and sizes of the trees with the lambda and the features of prediction."""
         trees = self.survey(workers)
         used = trees.used if self._at_hand is None else self._at_hand
         return trees._replace(lambdas=self._lambdas, used=used)
 
     def _once(self, name: str, read: Callable[[], Result]) -> Result:
-        """Return the result of `read`, called once for each name, while no other forest replaces the files."""
+        """Return the result of `read`, which is called once for each name. Raises FormatError if another forest has
+        replaced the files."""
         with self._lock:
             if name not in self._kept:
                 with self.files.same_run():

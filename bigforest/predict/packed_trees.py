@@ -1,18 +1,18 @@
 """Trees packed for prediction: read and checked a piece at a time, packed file by file, then joined.
 
-A node is two words, 16 bytes.
-Nodes are in preorder, so the left child of a node is the next one. A tree on two classes, whose third node is impure:
+A node is two words, 16 bytes. Nodes are in preorder, so the left child of a node is the next node. A tree on two
+classes, whose third node is impure:
 
     x3 <= 0.5                  node  word 0            word 1
     |-- 4 rows of class 1      0     0.5               feature 3 | missing values go left | right child 2 nodes on
     `-- 5 rows of class 0,     1     NaN, ballot 1     0
         2 of class 1           2     NaN, ballot 2     0
 
-A NaN marks a leaf; its lowest bits are the ballot. A ballot below the number of classes is one vote for that class.
-Ballot classes + r votes with row r of `leaf_votes`, here 5/7 and 2/7. If leaves have values (regression, shrinkage,
-weighted trees), each leaf has a row. Features are numbered among the used ones. Oblique nodes and nodes on categories
-link to their terms and levels in separate arrays (Directions, LevelSets). The bits of a word are described in
-kernels/predict/flat_tree.py.
+A NaN marks a leaf; its lowest bits are the ballot. A ballot below the number of classes is one vote for that class. A
+ballot classes + r stands for the votes in row r of `leaf_votes`, here 5/7 and 2/7. If leaves have values (regression,
+shrinkage, weighted trees), each leaf has a row. The number of a feature is its position among the used features.
+Oblique nodes and nodes on categories link to their terms and levels in separate arrays (Directions, LevelSets). The
+bits of a word are described in kernels/predict/flat_tree.py.
 
 To route rows of the store, thresholds are replaced by codes, so that rows need not be decoded (`replace_thresholds`).
 """
@@ -46,11 +46,10 @@ class PackedTrees(NamedTuple):
 
     layout      the nodes
     directions  directions of oblique nodes; None without oblique nodes
-    sets        level sets of nodes on categories; None without such nodes
-    roots       uint64 [trees]
+    sets        level sets of nodes on categories; None without nodes on categories
+    roots       uint64 [trees], positions of the roots among the nodes
     used        int64 [used features], positions in the dataspec, ascending; never empty
-    counts      uint32 [impure leaves, classes], or uint64 for wide weights: class counts of leaves with several
-    classes.
+    counts      uint32 [impure leaves, classes], or uint64 for wide weights: class counts of impure leaves.
                 For regression, or if values are shrunk, the values of all leaves: float64 [leaves, lambdas], or
                 [leaves, classes * lambdas]
     """
@@ -72,7 +71,7 @@ class PackedTrees(NamedTuple):
         return self.layout.links.nbytes + self.counts.nbytes
 
     def leaf_nodes(self) -> list[NDArray[np.uint32]]:
-        """Return the numbers of the leaves within each tree."""
+        """Return the node numbers of the leaves of each tree."""
         leaves = np.flatnonzero(np.isnan(self.layout.thresholds[::2]))
         ends = [*self.roots.tolist(), self.nodes]
         return [
@@ -81,10 +80,10 @@ class PackedTrees(NamedTuple):
         ]
 
     def leaf_votes(self, vote: str, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Return the votes of each impure leaf, float64 [impure leaves, classes], see `leaf_votes`.
+        """Return the votes of each row of `counts`, float64 [impure leaves, classes], see `leaf_votes`.
 
-        weights  float64 [trees], weights of the trees, which multiply their votes. Every leaf must have values
-                 (`counts`) then; None for votes of equal weight
+        weights  float64 [trees], factors of the votes of the trees, for which every leaf must have a row in `counts`;
+                 None for equal weights
         """
         votes = leaf_votes(self.counts, vote)
         if weights is None:
@@ -95,9 +94,9 @@ class PackedTrees(NamedTuple):
         """Return the trees with the leaf values of one of several lambdas.
 
         place    position of the lambda
-        lambdas  number of lambdas
+        lambdas  number of lambdas that the leaves have values for
 
-        Changes the nodes of `self`, which must not be used afterwards.
+        Changes the nodes of `self` in place: do not use it afterwards.
         """
         width = self.counts.shape[1] // lambdas
         leaf = np.isnan(self.layout.thresholds[::2])
@@ -138,10 +137,8 @@ def load(
     made     function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
              rows. None to load trees for prediction.
 
-    Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, if there are lambdas),
-    ENTRY_BYTES (groups.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
-    FormatError for a part that is damaged or has other trees, for features that are not in `used`, and beyond
-    4,294,967,295 nodes.
+    Memory: `loaded_tree_bytes` (groups.py) of all trees, and LOADING_BYTES per thread. Raises FormatError for a part
+    that is damaged or has other trees, for features that are not in `used`, and for more than 4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
     return _join(_pack_apart(parts, header.spec, lambdas, workers, made), used)
@@ -184,7 +181,8 @@ class _Trees(NamedTuple):
     sets: int
 
 
-# Files of trees, packed separately: the nodes of all files, the nodes of each, and the other results of each.
+# Files of trees that were packed separately: the words of all files, the words of each file (views), and the other
+# results of each file.
 _Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees]]
 
 
@@ -227,10 +225,10 @@ def _too_many(parts: str) -> FormatError:
 def _pack_pieces(
     pieces: Iterable[TreeArrays], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
 ) -> _Trees:
-    """Pack nodes into `words`.
+    """Pack the nodes of a file of trees into `words`, uint64 [2 * nodes].
 
     lambdas  float64, in the unit of the weights of nodes
-    votes    True to keep counts and values of leaves
+    votes    True to return counts and values of leaves
     """
     from bigforest.kernels.predict.pack import pack_nodes
 
@@ -288,8 +286,8 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     counts = np.concatenate([values for piece_trees in trees for values in piece_trees.counts])
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
-    # The lowest ballot of a leaf with a row in `counts`, and the number that ballots are raised by. Ballots of values,
-    # of which every leaf has a row, were packed as for one column.
+    # The lowest ballot of a leaf with a row in `counts`, and the number that is added to ballots. If leaves have
+    # values, every leaf has a row, and its ballot was packed as for values of one column.
     lowest, raised = (1, counts.shape[1] - 1) if counts.dtype == np.float64 else (counts.shape[1], 0)
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
@@ -369,7 +367,7 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     return LevelSets(np.uint64(features), mask, low, span, first, words)
 
 
-# Nodes whose thresholds are sorted together, with the bytes of each, and nodes that are looked at to list these.
+# Most nodes whose thresholds are sorted together, and bytes of each. These nodes are found among _SEEN_NODES at a time.
 SORTED_NODES = 1 << 20
 SORTED_BYTES = 32
 _SEEN_NODES = 1 << 16
@@ -384,11 +382,12 @@ def replace_thresholds(
 ) -> None:
     """Replace every threshold by the largest code that goes left; if there is none, by the code before the first.
 
-    thresholds  float64 [nodes], of nodes on features, and numbers of other nodes, which stay
-    places_of   function that returns the place in `used` of the feature of some nodes; used.size or more for others
+    thresholds  float64 [nodes]. Entries of nodes that do not split on one value of a feature stay as they are
+    places_of   function that returns the position in `used` of the feature of each node of a slice; used.size or more
+                for nodes whose entry stays
 
-    Dictionaries may be larger than memory. So each is read once, from its first value to its last, because thresholds
-    are looked up in ascending order.
+    Dictionaries may be larger than memory, so thresholds are looked up in ascending order, which reads the pages of a
+    dictionary in order.
 
     Memory: SORTED_BYTES for each of SORTED_NODES, or for all nodes if these are fewer.
     """
@@ -407,10 +406,10 @@ def replace_thresholds(
 
 
 def _portions(counts: NDArray[np.int64], nodes: int) -> Iterator[tuple[range, range]]:
-    """Yield places of features, with a range of nodes. Of its nodes, at most SORTED_NODES are on these features.
+    """Yield pairs: places of features, and a range of nodes with at most SORTED_NODES nodes on these features.
 
-    counts  int64 [places], nodes on each
-    nodes   in all, cut only where more than SORTED_NODES are on one feature
+    counts  int64 [places], number of nodes on each feature
+    nodes   number of all nodes. They are cut into several ranges only for a feature with more than SORTED_NODES nodes
     """
     begin = 0
     while begin < counts.size:
@@ -424,7 +423,7 @@ def _portions(counts: NDArray[np.int64], nodes: int) -> Iterator[tuple[range, ra
 def _listed(
     places_of: Callable[[slice], NDArray[Any]], places: range, nodes: range
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the nodes of a range that are on features of these places, and the place of each, from the first on."""
+    """Return the nodes of a range that split on features at these places, and the position of each in `places`."""
     listed, place = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
     for first in range(nodes.start, nodes.stop, _SEEN_NODES):
         seen = places_of(slice(first, min(first + _SEEN_NODES, nodes.stop)))
@@ -435,6 +434,6 @@ def _listed(
 
 
 def _replace_of_feature(store: Store, feature: int, thresholds: NDArray[np.float64], nodes: NDArray[np.uint32]) -> None:
-    """Replace the thresholds of nodes on a feature, which ascend."""
-    lowest = int(store.spec.features[feature].missing)  # the code of missing values is before all
+    """Replace the thresholds of nodes on a feature. The nodes are sorted by threshold."""
+    lowest = int(store.spec.features[feature].missing)  # the first code is that of missing values, if there are any
     thresholds[nodes] = store.low(feature)[lowest:].searchsorted(thresholds[nodes], "right") + (lowest - 1)

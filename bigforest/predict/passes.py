@@ -1,6 +1,6 @@
 """Prediction within a memory budget: ranges of rows, each routed through one group of trees after the other.
 
-Votes are added in the order of the trees, so that groups and ranges change no bit of an answer.
+Votes are added in the order of the trees, so predictions do not depend on the groups and the ranges.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ Batch = TypeVar("Batch")
 # A range that has all rows of any table.
 ALL_ROWS = 1 << 62
 
-# Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
-# at the widest type.
+# Most cells that are read at a time. With predictions of a few classes, such a batch takes about 200 MB at the widest
+# type.
 BATCH_CELLS = 1 << 23
-# And with a limit: the share of it that a batch may take, and the fewest rows.
+# Within a memory budget, a batch takes at most 1 / _BATCH_SHARE of the room for batches, groups and ranges, but has at
+# least _FEWEST_ROWS rows.
 _BATCH_SHARE = 8
 _FEWEST_ROWS = 1 << 12
 
 # Bytes that reading and writing Parquet takes in addition to the batch.
 _FILE_BYTES = 96 << 20
 
-# Nanoseconds, on one thread, to bring one cell before a group: reading it from Parquet and filling tiles.
+# Nanoseconds, on one thread, to read a cell from Parquet and fill it into a tile, once for each group.
 _CELL_NS = 8
 
 
 class PredictionPasses(NamedTuple):
-    """Plan of how a table is predicted: ranges of rows, and for each range the groups of trees in turn.
+    """Plan of the prediction of a table: ranges of rows, and for each range the groups of trees in turn.
 
     used    positions in the dataspec of the features that a batch must have.
-    groups  entries of Trees that go together.
-    rows    rows of a range.
-    batch   rows read at a time.
-    load    returns the predictor of a group.
+    groups  entries of Trees that are loaded together.
+    rows    number of rows of a range.
+    batch   number of rows that are read at a time.
+    load    function that returns the predictor of a group.
     """
 
     used: NDArray[np.int64]
@@ -65,8 +66,8 @@ class PredictionPasses(NamedTuple):
     ) -> Iterator[tuple[Batch, Predictions]]:
         """Yield the batches of the rows from `first` to before `rows`, with their predictions.
 
-        batches  yields the batches of rows from its first to before its second argument. The third is True for the last
-                 group, whose batches are yielded with the predictions.
+        batches  function of (begin, end, last) that yields the batches of the rows from `begin` to before `end`: number
+                 of the first row, rows, and batch. `last` is True for the last group, whose batches are yielded.
         """
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
@@ -92,7 +93,10 @@ class PredictionPasses(NamedTuple):
 
 
 class RowsNamed(NamedTuple):
-    """A block whose DataErrors name the rows from `start` on. As a class it takes half the time of a generator."""
+    """Context in which a DataError names the rows: `rows` rows from `start` on.
+
+    A class takes half the time of a generator with `contextmanager`.
+    """
 
     start: int
     rows: int
@@ -107,12 +111,15 @@ class RowsNamed(NamedTuple):
 
 
 def default_batch(columns: int, limits: Limits) -> int:
+    """Return the number of rows of this many columns that are read at a time without a memory budget."""
     return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
-    """Estimate the memory of a forest that predicts pieces of a lazy query, without that of Polars; held: bytes of the
-    forest other than its trees."""
+    """Estimate the memory of a forest that predicts a lazy query, without the memory of Polars.
+
+    held  bytes of the forest in addition to its trees
+    """
     room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
     memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
     return MemoryEstimate("predict", memory, memory)
@@ -131,11 +138,11 @@ def plan_passes(
 
     shape         rows and classes, and for every column that is read the bytes of a value.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
-    held          bytes of a table that is in memory already.
-    quantiles     number of quantiles per row; spread: whether the spread of the trees is needed.
+    held          bytes of the table, and of the forest in addition to its trees, that are in memory already.
+    quantiles     number of quantiles per row.
+    spread        True if the spread of the trees is needed.
 
-    `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
-    budget.
+    For a budget below `smallest` of the estimate, the plan is for `smallest`.
     """
     # Up to three copies of a batch exist at once: as read, rechunked, and as written. The same holds for its
     # predictions.
