@@ -7,13 +7,14 @@ The draws of a tree are distributed over the blocks as independent draws would b
 replacement, by a multivariate hypergeometric distribution. So the bag of any block can be drawn alone, and the draws of
 all blocks add up to exactly the size of the bag.
 
-Stratified and balanced bags do the same for each class separately, from the number of its rows in each block: in a
-stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
-many draws as the smallest. With groups, groups are drawn instead of rows, and every row follows its group.
+Stratified and balanced bags are drawn in this way for each class separately, from the number of its rows in each block.
+In a stratified bag the draws of a class are its share of the rows; in a balanced one (Chen, Liaw and Breiman 2004) all
+classes have as many draws as the smallest class. With groups, groups are drawn instead of rows, and every row follows
+its group.
 
-Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows. A
-row is held out by its number alone (with groups, by that of its group) and the option `calibration`. Forests of all
-seeds, and their trial trees, therefore hold out the same rows.
+Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows.
+Whether a row is held out depends only on its number (with groups, the number of its group) and on the option
+`calibration`. Forests of all seeds, and their trial trees, therefore hold out the same rows.
 
 With boosting (boosting.py) a bag depends on the earlier trees: the caller passes the weights of the rows to
 `Sampler.draw_boosted`, tree by tree.
@@ -85,7 +86,7 @@ class Sampler:
         return _make_sampler, (self.store, self.config)
 
     def draw_boosted(self, tree: int, weights: NDArray[np.int64]) -> None:
-        """Draw the bag of a tree of boosting by positive weights of the rows, int64 [rows]."""
+        """Draw the bag of a tree grown with boosting. weights: int64 [rows], positive weights of the rows."""
         ends = np.cumsum(weights, dtype=np.uint64)
         counts = np.zeros(weights.size, np.uint16)
         draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
@@ -128,7 +129,7 @@ class Sampler:
         return np.concatenate([self._bag_in_block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
     def _bag_in_block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
-        """Return `block` from the draws of the tree."""
+        """Return the same as `block`, from the draws of the tree."""
         span = block_span(self.store.rows, block)
         if draws is None:
             return np.ones(len(span), np.uint16)
@@ -144,7 +145,7 @@ class Sampler:
         return counts
 
     def _draw_rows(self, tree: int, block: int, draws: NDArray[Any], drawable: Any) -> NDArray[np.uint16]:
-        """Draw how often each row of a block is in the bag of a tree, uint16 [rows of the mask `drawable`].
+        """Draw how often each row of the mask `drawable` of a block is in the bag of a tree, uint16 [drawable rows].
 
         draws  result of `draws`, int64 [blocks, strata]
         """
@@ -160,9 +161,9 @@ class Sampler:
         first         number of the first row
         multiplicity  uint16 [rows], how often each row is in the bag
 
-        Wide weights are divided by WeightSpec.search, rounded up or down at random so that the mean over trees is
-        exact, and clipped to the range from 1 to 65,535. Other weights are exact: DataError is raised if the weight
-        times the multiplicity of a row exceeds 65,535.
+        Wide weights are divided by WeightSpec.search, rounded up or down at random so that the expected value is exact,
+        and clipped to the range from 1 to 65,535. Other weights are exact. Raises DataError if the weight times the
+        multiplicity of a row exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -190,7 +191,7 @@ class Sampler:
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
-    """Return which of the rows from `start` to before `stop` are held out, bool; None if none are."""
+    """Return which rows from `start` to before `stop` are held out, bool [rows]; None without `calibration`."""
     if config.calibration is None:
         return None
     whole_groups = config.group is not None and store.spec.group is not None
@@ -203,13 +204,13 @@ def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDA
 
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Return which rows, or groups, of these numbers are held out, bool; each with probability `share`."""
+    """Return which of the rows, or groups, with these numbers are held out, bool; each with probability `share`."""
     random = draw_rows(stream_key(0, PURPOSE_HELD_OUT, 0, 0), numbers)
     return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
 def unknown_bags(config: TrainConfig) -> ConfigError:
-    """Return the error for bags of a forest that was grown with boosting: they are not known afterwards."""
+    """Return the error for the bags of a forest grown with boosting, which are not known afterwards."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"
@@ -283,7 +284,7 @@ def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
 
 
 def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Return the draws of one bag from each stratum, at least 1 from a stratum with rows.
+    """Return the number of draws of a bag from each stratum, int64 [strata], at least 1 from a stratum with rows.
 
     rows  int64 [strata], rows of each stratum
     """
@@ -292,18 +293,18 @@ def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.in
 
 
 def bag_size(rows: int, config: TrainConfig) -> int:
-    """Return the draws of one bag: the fraction of the rows, rounded half up, at least 1."""
+    """Return the number of draws of a bag: `sample_fraction` of the rows, rounded half up, at least 1."""
     return max(1, int(config.sample_fraction * rows + 0.5))
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return a bound of the number of distinct rows of a bag: 12 standard deviations above its mean, or more.
+    """Return an upper bound of the number of distinct rows of a bag: at least 12 standard deviations above its mean.
 
     classes  number of classes, for bags that are drawn class by class
 
     Of n rows, d draws with replacement leave out n exp(-d / n) on average, with a standard deviation of at most
-    sqrt(n) / 2. A bag that is drawn by class has at most one more row per class, because at least one row of each class
-    is drawn.
+    sqrt(n) / 2. A bag that is drawn by class has at most one more draw per class, because the draws of each class are
+    rounded, and at least 1.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
@@ -314,7 +315,7 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf bag rows."""
+    """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf draws."""
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
     if config.group is None and not config.weighs_rows:  # groups have any size, and min_leaf counts weights
@@ -325,7 +326,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_bag_rows(store: Store, config: TrainConfig) -> int:
-    """Return an upper bound of the number of rows of a bag, repeats included. See `distinct_rows`."""
+    """Return an upper bound of the number of rows of a bag, repeats included."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)

@@ -1,14 +1,14 @@
-"""Boosting: weights of rows by which each bag is drawn, from the errors of earlier trees, and weights of trees' votes.
+"""Boosting: the weights of rows by which a bag is drawn, from the errors of earlier trees, and the weights of votes.
 
 arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. All votes have the same
 weight.
 
 adaboost (Freund and Schapire 1997, by resampling): the error e of a tree is the share of the weight that it is wrong
-on. The rows it is wrong on are weighted up until they have half of the weight, and it votes with log((1 - e) / e).
-After a tree without errors, or with e >= 1/2, all weights are equal again (Breiman 1998), and e is set to half a row
-above 0, or below 1/2, so that every vote is finite and above 0.
+on. The rows it is wrong on are weighted up until they have half of the weight, and the vote of the tree has the weight
+log((1 - e) / e). There, e is clipped to the range from m to 1/2 - m, m = 0.5 / (rows + 1), so every vote is finite and
+above 0. After a tree without errors, or with e >= 1/2, all weights are equal again (Breiman 1998).
 
-A tree is wrong on a row where the most frequent class of the leaf, the lowest among ties, is not that of the row.
+A tree is wrong on a row if the most frequent class of the leaf, the lowest among ties, is not the class of the row.
 Weights are whole numbers, and their sums exact: neither threads nor the batches of rows can change a bag.
 Oracle: tests/naive/boosting.py.
 """
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from bigforest.errors import ConfigError, api
 from bigforest.options.train_config import TrainConfig
 
-# The approximate sum of all weights: sums of them are exact in float64.
+# Approximate sum of all weights of adaboost: float64 holds sums of weights exactly.
 _TOTAL = 1 << 52
 _MAX_SUM = 1 << 63
-# Bytes of a row: weight, sum of weights, a product, multiplicity in the bag, whether a tree is wrong, leaf.
+# Bytes per row: weight, sum of weights, a product, multiplicity in the bag, whether a tree is wrong, leaf.
 ROW_BYTES = 40
 
 
@@ -45,7 +45,7 @@ class RowWeights:
     """
 
     def __init__(self, rows: int, config: TrainConfig) -> None:
-        """Raise ConfigError if sums might not be exact."""
+        """Raise ConfigError if sums of weights might not be exact, see `check_rows`."""
         check_rows(rows, config)
         self._counts = np.zeros(rows, np.int64) if config.sampling == "arc-x4" else None  # trees wrong on each row
         self._equal = 1 if config.sampling == "arc-x4" else _TOTAL // rows
@@ -54,7 +54,7 @@ class RowWeights:
     def add(self, wrong: NDArray[np.bool_]) -> TreeVote:
         """Evaluate the tree whose bag was drawn by the weights, and set the weights for the next tree.
 
-        wrong  bool [rows], rows that it is wrong on
+        wrong  bool [rows], rows that the tree is wrong on
         """
         total, lost = int(self.weights.sum()), int(self.weights[wrong].sum())
         error = lost / total
@@ -69,12 +69,12 @@ class RowWeights:
             factor = np.where(wrong, half / lost, half / (total - lost))
             self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
         margin = 0.5 / (wrong.size + 1)
-        counted = min(max(error, margin), 0.5 - margin)
-        return TreeVote(error, math.log((1.0 - counted) / counted))
+        clipped = min(max(error, margin), 0.5 - margin)
+        return TreeVote(error, math.log((1.0 - clipped) / clipped))
 
 
 def check_rows(rows: int, config: TrainConfig) -> None:
-    """Raise ConfigError if the sum of the weights of this many rows after this many trees is not exact."""
+    """Raise ConfigError if the sum of the weights of this many rows might not be exact after all trees."""
     if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MAX_SUM:
         most = math.isqrt(math.isqrt((_MAX_SUM - 1) // rows - 1))
         raise ConfigError(

@@ -1,6 +1,6 @@
 """Random streams by purpose, distributions, and the rotation and scaling of all rows.
 
-A block of rows does not depend on earlier draws. Each distribution draws the rows of a block, and computes the Bayes
+Every block of rows can be drawn alone. Each distribution draws the rows of a block, and computes the Bayes
 error where it has a closed form.
 
 Trunk, parity, multimodal and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Cells of a block. With the number of columns it fixes the rows of a block; changing it changes the table of a seed.
+# Most cells, and most rows, of a block. If they change, the table of a seed changes.
 BLOCK_CELLS = 1 << 20
 BLOCK_ROWS = 1 << 16
 
@@ -46,8 +46,9 @@ class BlockDraw(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RandomBlock:
-    """Random numbers for some consecutive rows.
+    """Random numbers for consecutive rows: block `number` of a table, of `rows` rows.
 
+    sample  number of the sample from the distribution of `seed`.
     spread  factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
     """
 
@@ -125,7 +126,7 @@ class Trunk:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """Gaussians of covariance I / 32 at the corners of {0, 1}^p, all as likely; the class is the corner's parity."""
+    """Gaussians of covariance I / 32 at the corners of {0, 1}^p, equally likely; the class is the corner's parity."""
 
     dims: int
     classes: int = 2
@@ -146,7 +147,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class Orthant:
-    """Uniform on (-1, 1)^p; the class is the orthant: bit d of its number is set where x_d > 0, so 2^p classes."""
+    """Uniform on (-1, 1)^p; the class is the orthant, one of 2^p: bit d of its number is set if x_d > 0."""
 
     dims: int
 
@@ -170,7 +171,7 @@ class Orthant:
 
 @dataclass(frozen=True, slots=True)
 class SparseParity:
-    """Uniform on (-1, 1)^p; the class is the parity of the number of positive ones among the first 3 coordinates."""
+    """Uniform on (-1, 1)^p; the class is the parity of the number of positive values among the first 3 coordinates."""
 
     dims: int
     classes: int = 2
@@ -191,7 +192,7 @@ class SparseParity:
 class Shapes:
     """Uniform on (-1, 1)^p; two circles, a sine wave and a diagonal line in the plane of x0 and x1 decide the class.
 
-    A share `noise` of the rows has the other class. Columns beyond the first two mean nothing.
+    A share `noise` of the rows has the other class. Columns beyond the first two have no effect.
     """
 
     dims: int
@@ -303,8 +304,8 @@ LARGEST_SCALE = 10.0
 def haar_rotation(dims: int, random: np.random.Generator) -> Floats:
     """Draw a rotation uniformly: float64 [dims, dims], orthogonal with determinant 1.
 
-    It is the Q of a QR decomposition of normal numbers. The columns are signed so that R has a positive diagonal, which
-    makes Q uniform (Mezzadri, 2007). One column is negated where the determinant is -1.
+    It is the Q of a QR decomposition of normal numbers. The signs of its columns make the diagonal of R positive, so Q
+    is uniform (Mezzadri, 2007). One column is negated if the determinant is -1.
     """
     q, r = np.linalg.qr(random.standard_normal((dims, dims)))
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 FILE_KIND = "simulation"
 SHAPES_NOISE = 0.1
 
-# A table of more columns is more bookkeeping than data; more classes than this a target cannot have.
+# Most columns, and most classes, which is the limit of targets.
 MAX_DIMS = 1 << 16
 MAX_CLASSES = 65_535
 
-# Matrices of dims x dims are made for these: at most some 130 MB each.
+# Most dims of simulations that make matrices [dims, dims]: a matrix has at most some 130 MB.
 ROTATE_DIMS = 4096
 MULTIMODAL_DIMS = 1024
 
-# Where sampling the Bayes error takes about a second or less, it is done without being requested.
+# Draws for the Bayes error if `draws` is not set, and most dims with which it is then sampled: in about a second.
 BAYES_DRAWS = 100_000
 CHEAP_DIMS = 64
 
@@ -130,7 +130,7 @@ class BayesError:
 def _config_of(
     kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
 ) -> SimulationConfig:
-    """Return the SimulationConfig for the arguments of `simulate`. Raises ConfigError."""
+    """Return the configuration for arguments of `simulate`. Raises ConfigError."""
     check_word(kind, KINDS, "kind")
     check_flag(affine, "affine")
     if dims is None and kind != "shapes":
@@ -180,17 +180,18 @@ def simulate(
     scale : bool, default=False
         Multiply every column by a random factor from 0 to 10.
     affine : bool, default=False
-        Both, the rotation first.
+        Rotate, then scale.
     outliers : int, default=0
         Rows appended at the end, from the same means with four times the covariance.
     noise : float or None, default=None
-        Share of wrong labels in shapes. None for 0.1.
+        Share of wrong labels, for shapes only. None for 0.1.
     truth : bool, default=False
-        Also return a column `truth`, the label without noise. Do not train on it.
+        Add a column `truth`, the label without noise. Do not train on it.
     sample : int, default=0
-        Another number draws other rows from the same distribution (same means, rotation and factors), for a test set.
+        Number of the sample. Another number draws other rows from the same distribution (same means, rotation and
+        factors), such as a test set.
     seed : int, default=0
-        Seed of all other random numbers.
+        Seed of all random numbers: those of the distribution, and, with `sample`, those of the rows.
     out : str, Path or None, default=None
         A Parquet file, written in bounded memory; None returns the table.
     overwrite, listener
@@ -249,8 +250,8 @@ def bayes_error(
     kind, dims, noise, seed
         As for `simulate`.
     draws : int or None, default=None
-        Rows to sample for multimodal, which has no closed form. None samples 100,000 rows up to 64 dims, and returns
-        None above.
+        Rows to sample for multimodal, which has no closed form. None samples 100,000 rows for up to 64 dims; with more
+        dims the result is None.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Base class of the estimators: fitting, adding trees, leaves, bags, and pickling."""
+"""Base class of the estimators: fitting, adding trees, leaves, and bags."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
-# Names of options in the estimators, for texts that name the options.
+# Names of options, as docstrings have them, and the names of the parameters.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
-# Parameters of one tree on all rows, where there is nothing out of bag.
+# Parameters for one tree on all rows, which leaves no row out of bag.
 _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}
 _ALONE |= {"stop_oob": None, "calibration": None, "keep_votes": False, "oob_score": False, "warm_start": False}
 
@@ -300,21 +300,21 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return np.stack(self._answers(X, "apply"), axis=2).astype(np.int64)
 
     def _answers(self, X: Any, method: str, **options: Any) -> list[Any]:
-        """Call a method of the forest of each output with these rows; return the results."""
+        """Call a method of the forest of each output with the rows X; return the results."""
         check_is_fitted(self)
         table, threads = self._read(X), threads_of(self.n_jobs)
         return [getattr(forest, method)(table, threads=threads, **options) for forest in self.forests_]
 
     @classmethod
     def _ours(cls) -> Any:
-        """Return the class that declares the parameters: derived classes may have other parameters."""
+        """Return the estimator of this package, which declares the parameters; a derived class may have others."""
         return next(kind for kind in cls.__mro__ if BaseBigForest in kind.__bases__)
 
     def _parameters(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._ours()._get_param_names()}
 
     def _single_tree(self) -> BaseBigForest:
-        """Return an unfitted estimator of one tree on all rows, with the parameters of this one that apply."""
+        """Return an unfitted estimator of one tree on all rows, with the parameters of this estimator that apply."""
         options = self._parameters()
         forest: BaseBigForest = self._ours()(
             **options | {name: _ALONE[name] for name in _ALONE.keys() & options.keys()}
@@ -324,7 +324,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, X: Any, targets: Sequence[pl.Series], sample_weight: Any, groups: Any, class_weights: Sequence[Any]
     ) -> bool:
-        """Grow a forest for each target, or add trees; return False if no tree is missing."""
+        """Grow a forest for each target, or add trees; return False if there are no trees to add."""
         frame, names = self._table(X)
         check_consistent_length(frame, *targets)
         weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
@@ -365,7 +365,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 homes = [
                     TemporaryFolder(None if self.scratch is None else as_path(self.scratch)) for _ in self.forests_
                 ]
-                for forest, home in zip(self.forests_, homes, strict=True):  # copies, to which trees are added
+                for forest, home in zip(self.forests_, homes, strict=True):  # trees are added to copies
                     forest.write(home.path / "forest")
                 called |= {str(home.path / "forest"): "the forest" for home in homes}
                 each = [{"resume": home.path / "forest", "trees": options["trees"]} for home in homes]
@@ -464,7 +464,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return {feature.name: column[feature.column or feature.name] for feature in forest.spec.features}
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
-        """Return columns of the out-of-bag report of each output, float64 [rows of X, columns]; NaN without votes."""
+        """Return columns of the out-of-bag report by output, float64 [rows of X, columns]; NaN without votes."""
         outputs = []
         for forest in self.forests_:
             names = names_of(forest)
@@ -484,7 +484,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return outputs
 
     def _scored(self, truth: Any, prediction: NDArray[Any], voted: NDArray[np.bool_], score: Callable[..., Any]) -> Any:
-        """Score the out-of-bag rows, by the parameter oob_score if it is a function."""
+        """Score the rows `voted`: by the parameter oob_score if it is a function, else by `score`."""
         if not voted.any():
             return float("nan")
         chosen = self.oob_score if callable(self.oob_score) else score
@@ -492,7 +492,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
 
 def described(estimator: _Estimator) -> _Estimator:
-    """Add shared parameters and attributes, and the options, to the docstring of an estimator."""
+    """Add the shared parameters and attributes, and the options, to the docstring of an estimator."""
     if estimator.__doc__ and BaseBigForest.__doc__:  # there are none with python -OO
         doc, shared = inspect.cleandoc(estimator.__doc__), inspect.cleandoc(BaseBigForest.__doc__)
         entries = option_entries(words=_WORDS) | section(shared, "Parameters") | section(doc, "Parameters")
@@ -503,7 +503,7 @@ def described(estimator: _Estimator) -> _Estimator:
 
 
 def warn_of_order(X: Any, **columns: Any) -> None:
-    """Warn of columns of pandas that have the index of X in another order."""
+    """Warn if a pandas column has the index of X in another order."""
     for role, values in columns.items():
         if in_another_order(X, values):
             warnings.warn(

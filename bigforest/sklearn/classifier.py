@@ -42,18 +42,19 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     class_weight : dict, "balanced", "balanced_subsample" or list of these, default=None
         Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
         named; with 0 its rows are left out. "balanced" is n_samples / (n_classes * rows of the class).
-        "balanced_subsample" is that with `sampling` "stratified": a bag has as many rows of each class as the table, up
-        to rounding, so its weights are those of the table. For several outputs a list with one entry for each, which
-        counts for this output (in scikit-learn the product of all does); rows of weight 0 are left out of all.
+        "balanced_subsample" is "balanced" with `sampling` "stratified": a bag has the class shares of the table, up to
+        rounding, so its balanced weights are those of the table. For several outputs, a list with one entry for each,
+        which applies to that output (scikit-learn multiplies the weights of all). Rows of weight 0 are left out for all
+        outputs.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes_,), or a list of them
-        The classes, ascending; of each output, if there are several.
+        The classes, ascending; a list of the classes of each output, if there are several.
     n_classes_ : int, or a list of them
         Number of classes.
     oob_decision_function_ : ndarray of float64 of shape (n_samples, n_classes_) or (n_samples, n_classes_, n_outputs_)
-        With `oob_score`: class probabilities by the out-of-bag trees of each row; NaN if there are none. A list, if
+        With `oob_score`: class probabilities of each row by its out-of-bag trees; NaN if it has none. A list, if
         outputs have different numbers of classes.
 
     See Also
@@ -66,15 +67,15 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     constant in a node does not use up a draw.
 
     For several outputs, y of shape (n_samples, n_outputs), one forest is grown for each, on the same bags and seed, as
-    by `sklearn.multioutput.MultiOutputClassifier`: each output has the exact splits for itself, and its numbers are
-    those of a fit of this output alone. scikit-learn grows joint trees instead, whose splits are the best for the mean
+    by `sklearn.multioutput.MultiOutputClassifier`: the splits are the best for that output, and the results are those
+    of a fit of that output alone. scikit-learn grows joint trees instead, whose splits are the best for the mean
     impurity of all outputs. The time is that of n_outputs fits. With `sampling` by class, each output has bags of its
     own.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
-    missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is; columns of arrays of
-    objects with text are categories. Sparse matrices are converted to dense in chunks. Row weights are used as in
-    `bigforest.train`, and rows of weight 0 are left out.
+    missing values. Arrays and lists are read as numbers; NaN is a missing value, and so is None in lists. In arrays of
+    objects, columns with text are categories. Sparse matrices are converted to dense in chunks. Row weights are used as
+    in `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
     loaded: open only pickles that you trust, and use `forest_.write` to share forests.
@@ -182,7 +183,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
             self._set_oob_score_and_attributes(codes)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the class of each row: the one with the most votes, the lowest among ties.
+        """Predict the class of each row: the most probable one, the lowest among ties.
 
         Parameters
         ----------
@@ -201,7 +202,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self._predict(X)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Predict class probabilities: the share of each class in the votes on each row.
+        """Predict class probabilities from the votes of the trees, corrected by the boosted stage if there is one.
 
         Parameters
         ----------
@@ -221,7 +222,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return only(self._shares(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the logarithms of `predict_proba`; minus infinity for a class without votes.
+        """Return the logarithms of `predict_proba`; minus infinity for a class of probability 0.
 
         Parameters
         ----------
@@ -284,7 +285,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         ]
 
     def _of_all_classes(self, output: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return shares with a column for every class, also for classes whose rows all have weight 0."""
+        """Return shares with a column for every class, including classes whose rows all have weight 0."""
         classes = self._classes[output]
         if classes.dtype.kind in "biuf" and shares.shape[1] == len(classes):
             return shares  # numbers have the same order in the forest
@@ -300,7 +301,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         output_shares = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
         votes = [self._of_all_classes(number, shares) for number, shares in enumerate(output_shares)]
         for shares in votes:
-            shares[np.isnan(shares).any(axis=1)] = np.nan  # also of classes that are not in the forest
+            shares[np.isnan(shares).any(axis=1)] = np.nan  # also in the columns of classes that are not in the forest
         alike = len(votes) > 1 and len({shares.shape for shares in votes}) == 1
         self.oob_decision_function_ = np.stack(votes, axis=2) if alike else only(votes)
         truth = joined([labels.take(places) for labels, places in zip(self._classes, codes, strict=True)])

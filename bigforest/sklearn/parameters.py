@@ -26,7 +26,7 @@ from bigforest.options.values import BOOSTED
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
 _PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
 
-# Parameters with the names of options that may have other values.
+# Parameters that have the name of an option, but may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
 CLASS_CRITERIA = {name: name for name, task in IMPURITIES.items() if task == "classification"} | {"log_loss": "entropy"}
 NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poisson": "poisson"}
@@ -37,10 +37,10 @@ def training_options(
 ) -> dict[str, Any]:
     """Return the options of training except for seed and class_weight.
 
-    parameters  of the estimator, by name.
+    parameters  parameters of the estimator, by name.
     criteria    impurities by the names of criteria.
-    rows        rows of the table, of which fractions are taken.
-    weighted    True if they have weights.
+    rows        number of rows of the table, for parameters that are fractions.
+    weighted    True if the rows have weights.
     outputs     number of targets, each with a forest of its own.
 
     Raises ConfigError for a parameter that cannot be used.
@@ -90,7 +90,7 @@ def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of class_weight="balanced_subsample".
 
     Stratified bags keep the class shares, so balanced weights are balanced in each bag, too. Raises ConfigError for
-    another sampling.
+    groups, and for another sampling.
     """
     balanced = {**options, "class_weight": "balanced"}
     if not TrainConfig.of(**balanced).bootstrap:
@@ -139,7 +139,7 @@ def threads_of(n_jobs: Any) -> int | None:
 def names_of_parameters(called: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
     """Let errors name options and columns as the estimators do; yield a function that renames columns in a message.
 
-    called  texts of messages, such as the quoted names of columns that fit has added, and the parameters they are from.
+    called  texts in messages, such as the quoted names of columns that fit has added, and the parameters they are from.
     """
 
     def renamed(message: str) -> str:
@@ -159,7 +159,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
-    """Return a number of rows, from a count or a fraction of all."""
+    """Return a number of rows from a parameter: a count, or a fraction of `rows`."""
     if _is_whole(value) and value >= least:
         return int(value)
     if isinstance(value, float | np.floating) and 0.0 < value <= 1.0:
@@ -171,7 +171,7 @@ def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
 
 
 def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
-    """Return the size of a bag as a fraction of the rows."""
+    """Return max_samples as a fraction of the rows."""
     if max_samples is None:
         return 1.0
     if bootstrap is False:

@@ -27,8 +27,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     Parameters
     ----------
     criterion : {"squared_error", "friedman_mse", "poisson"}, default="squared_error"
-        Impurity: the variance, under two names, of which "friedman_mse" is deprecated, or half the Poisson deviance,
-        for counts and other targets that are not negative; it needs the family axis or tree.
+        Impurity. "squared_error" is the variance; "friedman_mse" is its deprecated name. "poisson" is half the Poisson
+        deviance, for counts and other targets that are not negative; it needs the family axis or tree.
     family : {"axis", "tree", "rotation", "sparse-oblique"}, default="axis"
         A forest that splits on features, a single tree on all rows, or a forest that splits on projections; see
         `bigforest.train`. The other families of BigForestClassifier support classification only.
@@ -46,7 +46,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     Attributes
     ----------
     oob_prediction_ : ndarray of float64 of shape (n_samples,) or (n_samples, n_outputs_)
-        With `oob_score`: mean prediction by the out-of-bag trees of each row; NaN if there are none.
+        With `oob_score`: prediction of each row by its out-of-bag trees; NaN if it has none.
 
     See Also
     --------
@@ -54,8 +54,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Notes
     -----
-    Defaults, several outputs, tables and pickling are as described for `BigForestClassifier`. The
-    criterion "absolute_error" is not supported either.
+    Defaults, several outputs, tables and pickling are as described for `BigForestClassifier`. The criterion
+    "absolute_error" is not supported.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from bigforest.export.trees import export_tree, node_impurities, node_values
 from bigforest.forest.decreases import decrease_shares, tree_decreases
 from bigforest.sklearn.tables import joined, only
 
-# Attributes of the forest that its trees have, too, in addition to its parameters.
+# Attributes of a forest that its trees have, too, in addition to the parameters of the forest.
 _SHARED = ("classes_", "n_classes_", "n_outputs_", "n_features_in_", "feature_names_in_")
 
 
@@ -27,19 +27,19 @@ def _has_classes(tree: Any) -> bool:
 
 
 class FittedArrays(NamedTuple):
-    """Nodes of a tree in preorder, with the names of scikit-learn's `tree_`, and -1 and -2 as it has them.
+    """Nodes of a tree in preorder, with the names of scikit-learn's `tree_`, and its marks -1 and -2.
 
     children_left, children_right  int64, -1 in leaves
-    feature         int64, place of the column of X; -2 in leaves and where a node is oblique
-    threshold       float64, rows with at most this go left; -2.0 in leaves, NaN in nodes on categories
+    feature         int64, number of the column of X; -2 in leaves and oblique nodes
+    threshold       float64, rows with at most this value go left; -2.0 in leaves, NaN in nodes on categories
     missing_go_to_left  uint8
-    value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted; shrunk
-                    where the forest is
-    impurity        float64. Of a regression, how much the splits below decrease the impurity: leaves have 0, as the
-                    forest does not store how their rows differ
+    value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the predicted number; shrunk
+                    if the forest is shrunk
+    impurity        float64. For regression, the decrease of impurity by the splits below the node: 0 in leaves,
+                    because the forest does not store how their rows differ
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number, repeats counted
     n_node_samples  int64, the same, rounded
-    max_depth       level of the deepest leaf, the root having 0
+    max_depth       depth of the deepest leaf; the root has depth 0
     apply           function that returns the number of the leaf of each row of X
     compute_feature_importances  function that returns feature_importances_; with normalize=False, in units of impurity
     """
@@ -81,19 +81,19 @@ class FittedArrays(NamedTuple):
 class ForestTree(BaseEstimator):  # type: ignore[misc]
     """Estimator that predicts with one tree of a forest, and has the classes of the forest.
 
-    The estimators in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all rows that it is given,
-    with the forest's parameters except those about bags. With several outputs it is the trees of this number of all of
-    them.
-    Parameters of the forest, its classes and its numbers of features and outputs are attributes of its trees too.
+    The estimators in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all given rows, with the
+    forest's parameters except those about bags. With several outputs, the estimator has the tree of this number of each
+    output. The parameters of the forest, its classes and its numbers of features and outputs are attributes of the
+    tree, too.
 
     Parameters
     ----------
     estimator : BigForestClassifier or BigForestRegressor
         The forest.
     number : int, default=0
-        Number of the tree in it. One grown by `fit` is drawn as tree 0.
+        Number of the tree in the forest. A tree grown by `fit` is drawn as tree 0.
     random_state : int, RandomState or None, default=None
-        Random seed of `fit`; trees of a fitted forest have its seed. None for the parameter of the forest.
+        Random seed of `fit`. None for the `random_state` of the forest. Trees of a fitted forest have its seed.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("tree_", None)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Grow the tree on all of these rows, see `BigForestClassifier.fit`."""
+        """Grow the tree on all rows, see `BigForestClassifier.fit`."""
         alone = self.estimator._single_tree()
         if self.random_state is not None:
             alone.set_params(random_state=self.random_state)
@@ -240,8 +240,8 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
 def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
     """Return the nodes on the paths of rows as a sparse matrix in CSR format, int64 [rows, nodes].
 
-    leaves  int64 [rows, trees], the nodes where they end.
-    parent  int64 [nodes]; -1 at a root.
+    leaves  int64 [rows, trees], the leaf of each row in each tree.
+    parent  int64 [nodes], the parent of each node; -1 at a root.
     """
     row, at = np.repeat(np.arange(len(leaves)), leaves.shape[1]), leaves.ravel()
     rows, passed = [row], [at]
@@ -255,6 +255,6 @@ def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
 
 
 def mean_of_shares(of_outputs: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean over outputs of the shares of features, without outputs that have no split; sums to 1."""
+    """Return the mean over outputs with a split of the shares of features, which sums to 1; zeros without any split."""
     normalized = [shares / shares.sum() for shares in of_outputs if shares.any()]
     return np.mean(normalized, axis=0) if normalized else np.zeros_like(of_outputs[0])

@@ -1,10 +1,10 @@
 """Tables in files: from a path, folder or glob to a Source of Parquet files.
 
 1. Find the files; they are of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
-2. Unpack compressed text. Scan the files, and find the type of each column: the common one of all files, and of text
-   that of all values.
-3. Parquet files are read in place. Others, and columns from folder names, are streamed to Parquet files in the scratch
-   folder.
+2. Unpack compressed text. Scan the files, and find the type of each column: the common type of all files; in files of
+   text, the type of all values.
+3. Read Parquet files in place. Stream other files, and all files if folder names add columns, to Parquet files in the
+   scratch folder.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ from bigforest.source.text import (
 from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
 from bigforest.storage.paths import as_path, expanded, files_in, is_remote, known_folder, local_path, readable
 
-# Beginning of a CSV file, such as x^2,y, that Polars takes for that of a compressed one.
+# First bytes of zlib data. Polars takes a CSV file that begins with them, such as x^2,y, for a compressed one.
 _ZLIB = b"x^"
 
 # Bytes unpacked at a time.
 _PIECE = 1 << 20
 # Rows copied at a time.
 _BATCH_ROWS = 1 << 16
-# The largest integer up to which float64 has all.
+# float64 holds every integer up to here.
 _EXACT_WHOLE = 2**53
-# From coarse to fine.
+# Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
 
-# Name of Hive for the folder of rows without a value.
+# Value in the name of a Hive folder whose rows have no value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # First bytes of an Arrow file, except in the streaming format.
 _ARROW = b"ARROW1"
 
-# Folders whose files are streams of a process, and what reads them.
+# Folders whose files are streams of a process, and the advice for such a file.
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _STANDARD_INPUT = "; the command line reads standard input as -"
 
-# Tables in folders with metadata: where these are, and how the table is read.
+# Kinds of tables with metadata: folder of the metadata, pattern of their files, and what reads the table.
 _LOGGED = {
     "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
     "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
@@ -94,7 +94,7 @@ _MEANT = {
 
 
 class SeparatedPath(str):
-    """A path of CSV files with a given separator. For other paths it is found in the header of each file.
+    """A path of CSV files with a given separator. For other paths, the header of each file tells the separator.
 
     separator  the character between values.
     """
@@ -108,7 +108,7 @@ class SeparatedPath(str):
 
 
 def separated(data: Any, separator: str | None) -> Any:
-    """Return a path with a separator, unless it has one already; other tables, and None, unchanged."""
+    """Return a path with a separator, unless it has one already. Tables in memory, and None, are returned unchanged."""
     named = separator_of(data) is not None or not isinstance(data, str | Path)
     return data if separator is None or named else SeparatedPath(data, separator)
 
@@ -118,7 +118,7 @@ def separator_of(data: Any) -> str | None:
 
 
 def may_be_csv(path: str | Path) -> bool:
-    """Return True if the files at a path are CSV, or if there is no table, so that opening it raises the error."""
+    """Return True for a path of CSV files; also for one of neither tables nor bigforest's files: opening it fails."""
     try:
         files = find_files(path)[1]
     except DataError:
@@ -148,23 +148,23 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 
 @contextlib.contextmanager
 def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
-    """Yield the files, compressed ones unpacked in `scratch`; errors of the block name the compressed ones."""
-    places = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
+    """Unpack compressed files in `scratch`, and yield all files. Errors of the block name the compressed files."""
+    plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:
-        yield places
+        yield plain
     except DataError as error:
         message = error.text
-        for file, place in zip(files, places, strict=True):
-            message = message.replace(str(place), str(file))
+        for file, unpacked in zip(files, plain, strict=True):
+            message = message.replace(str(unpacked), str(file))
         raise DataError(message) from error
     finally:
-        for file, place in zip(files, places, strict=True):
-            if place != file:
-                place.unlink()
+        for file, unpacked in zip(files, plain, strict=True):
+            if unpacked != file:
+                unpacked.unlink()
 
 
 def _like_zlib(file: Path) -> bool:
-    """Return True for text that Polars takes for compressed unless a mark of its encoding is put first."""
+    """Return True for a file that begins with _ZLIB. A byte order mark put first makes Polars read it as text."""
     with contextlib.suppress(OSError), file.open("rb") as content:
         return content.read(len(_ZLIB)) == _ZLIB
     return False
@@ -174,17 +174,17 @@ def _unpack(file: Path, scratch: Path) -> Path:
     import pyarrow as pa
 
     codec = CODECS.get(file.suffix.lower())
-    place = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
+    unpacked = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
     with (
         reading_file(file, "compressed", "; check that it was written to the end"),
         pa.input_stream(readable(file), compression=codec) as packed,
-        place.open("wb") as content,
+        unpacked.open("wb") as content,
     ):
         begin = packed.read(len(_ZLIB))
         content.write(BOM_UTF8 + begin if begin == _ZLIB else begin)
         while piece := packed.read(_PIECE):
             content.write(piece)
-    return place
+    return unpacked
 
 
 def _stamps(files: Sequence[Path]) -> list[FileStamp]:
@@ -300,21 +300,21 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
 
 
 def _spooled_csv(
-    files: Sequence[Path], scans: Sequence[Scan], mark: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
+    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
 ) -> list[Path]:
     """Return CSV files as Parquet. Raises DataError naming a line with too few or too many values."""
     try:
         path = spooled(scans)
     except DataError:
         for file in files:
-            blank_lines(file, mark, unread=True)
+            blank_lines(file, separator, unread=True)
         raise
     last = columns_named({list(schema)[-1] for _, schema in scans})
     if not sum(scan_parquet(path).select(last).null_count().collect().row(0)):
         return path  # a line that ends too early would lack a value there
-    if all(has_whole_lines(file, mark) for file in files):
+    if all(has_whole_lines(file, separator) for file in files):
         return path
-    blank = [blank_lines(file, mark, unread=False) for file in files]
+    blank = [blank_lines(file, separator, unread=False) for file in files]
     if not any(blank):
         return path
     for file in path:
@@ -323,7 +323,7 @@ def _spooled_csv(
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
-    """Return for each file the values in names of its folders, such as `year=2024/part.csv`.
+    """Return, for each file, the columns and values in the names of its folders, such as `year=2024/part.csv`.
 
     Only folders below the given folder, or below the part of a glob without a pattern, are used.
     """
@@ -345,7 +345,7 @@ def _key_columns(
 ) -> list[pl.Series]:
     """Return the columns that are only in names of folders, with a value for each file: integers, dates or text.
 
-    rows  returns a column of a file.
+    rows  function of the number of a file and the name of a column, returns the column.
 
     Raises DataError if the folders of files name different columns, or a file contradicts its folder.
     """
@@ -374,14 +374,14 @@ def _key_columns(
 
 def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> bool:
     try:
-        told = pl.lit(value).cast(dtype)
-        return bool(rows.select(columns_named([name]).eq_missing(told).all()).collect(engine="streaming").item())
+        expected = pl.lit(value).cast(dtype)
+        return bool(rows.select(columns_named([name]).eq_missing(expected).all()).collect(engine="streaming").item())
     except pl.exceptions.PolarsError:
         return False
 
 
 def _infer_type(values: pl.Series) -> pl.Series:
-    """Return texts as integers or dates if all of them are, and no two texts, such as 1 and 01, are one integer."""
+    """Return texts as integers or dates, if all are, and no two different texts, such as 1 and 01, are one integer."""
     with contextlib.suppress(pl.exceptions.PolarsError):
         numbers = values.cast(pl.Int64)
         return numbers if numbers.n_unique() == values.n_unique() else values
@@ -464,8 +464,8 @@ def _partition_files(folder: Path) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """Return the files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole and
-    cannot be unpacked."""
+    """Return the files of tables in a folder, sorted by name. Raises DataError if a file is compressed in a way that is
+    not read."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
     tables = _readable_files([file for file in files if kind_of_file(file)])
     packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
@@ -475,7 +475,7 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _readable_files(files: list[Path]) -> list[Path]:
-    """Return the files. Raises DataError for a pipe, a device, a link to nothing, and where one was removed since it
+    """Return the files. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed since it
     was listed: its rows would be left out."""
     if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
         gone = (
@@ -489,7 +489,7 @@ def _readable_files(files: list[Path]) -> list[Path]:
 
 
 def _plain_folder(pattern: Path) -> Path:
-    """Return the deepest folder of a glob that is not a pattern itself."""
+    """Return the deepest folder in a glob whose path has no pattern."""
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
@@ -510,10 +510,10 @@ def _common_schema(
 ) -> dict[str, pl.DataType]:
     """Return the columns of a table in several files, with a type that holds the values of all files.
 
-    part  returns the table of a file.
+    part  function of the number of a file, returns its table.
 
-    Raises DataError unless all files have the same columns that are read, in any order, and each is of one kind:
-    numbers, text, dates. A column that has no values in a file, as pandas writes NaN for text, goes with any.
+    Raises DataError unless all files have the same columns that are read, in any order, and each column has one kind of
+    type: numbers, text, dates. In a file without values of a column, its type does not matter: pandas writes NaN there.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):
@@ -557,7 +557,7 @@ def _common_type(
 
 
 def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
-    """Return a type that holds the values of all; None if they are of different kinds."""
+    """Return a type that holds the values of all types; None if they are of different kinds."""
     common: pl.DataType | None = pl.Null()
     for dtype in types:
         common = None if common is None else _common_dtype(common, dtype)

@@ -29,7 +29,7 @@ TARGET = "target"
 _OBJECT_FAULTS = (TypeError, ValueError, OverflowError, RuntimeError, *POLARS_FAULTS)
 _PANDAS_FAULTS = (NotImplementedError, *_OBJECT_FAULTS)
 
-# Units of time of numpy, and those of Polars that hold their values.
+# Types of times of numpy that Polars lacks, and the types that replace them.
 _POLARS_UNITS = {
     **{f"M8[{unit}]": "M8[D]" for unit in "YMW"},
     **{f"{kind}8[{unit}]": f"{kind}8[ms]" for kind in "Mm" for unit in "hms"},
@@ -50,7 +50,7 @@ def numbered_names(matrix: Any) -> list[str]:
 def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
     """Return a frame with the columns of `matrix` ([rows, features], booleans or real numbers) under `names`.
 
-    Raises DataError when the array is of another shape or type, or the names do not fit.
+    Raises DataError if the array has another shape or type, or the names do not fit.
     """
     masked, matrix = masked_cells(matrix), as_doubles(np.asarray(matrix))
     if matrix.ndim != 2:
@@ -128,7 +128,7 @@ def arrow_stream(data: Any) -> Any:
         ) from error
 
 
-# Types of numpy that have the same values in Polars.
+# Types of numpy that Polars has, too.
 _PLAIN = {np.dtype(code) for code in "?bhilqBHILQfd"}
 
 
@@ -184,7 +184,7 @@ def _is_object(dtype: Any) -> bool:
 
 
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
-    """Return a column of pandas. Raises DataError where it is read and cannot be."""
+    """Return a column of pandas. Raises DataError if it is needed and cannot be read."""
     try:
         dtype = column.dtype
         zoned = getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
@@ -203,7 +203,7 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
 
 
 def _pandas_objects(column: Any) -> pl.Series:
-    """Convert a pandas column of objects, zoned times or an Arrow type, by Arrow if it can; Null if all are missing."""
+    """Convert a pandas column of objects, zoned times or an Arrow type, by Arrow if possible; Null without values."""
     import pyarrow as pa
 
     try:
@@ -224,8 +224,8 @@ def _arrow_series(array: Any) -> pl.Series:
 def numeric_categories(table: Any) -> dict[str, bool]:
     """Return, by name, True for each column of unordered categories of whole numbers or booleans, False for others.
 
-    Such columns are categories of pandas and dictionaries of Arrow. Polars would read them as numbers. Nothing is
-    returned for tables of neither package.
+    Such columns are categories of pandas and dictionaries of Arrow. Polars would read them as numbers. The result is
+    empty for tables of other packages.
     """
     if package_of(table) == "pandas" and hasattr(table, "dtypes") and hasattr(table, "columns"):
         return {str(name): _is_coded(dtype) for name, dtype in zip(table.columns, table.dtypes, strict=True)}
@@ -277,7 +277,7 @@ def _are_whole(levels: Collection[Any]) -> bool:
 class SparseRows:
     """A sparse matrix of scipy whose rows are made dense when they are requested.
 
-    Holds the matrix once more, as CSR, unless it is that. Raises DataError for one that is not of plain numbers.
+    Holds a copy of the matrix as CSR, unless it is CSR. Raises DataError unless its cells are plain numbers.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -294,7 +294,7 @@ class SparseRows:
 
     @property
     def at_once(self) -> int:
-        """Rows that are made dense at a time: about 64 MB of cells."""
+        """Number of rows that are made dense at a time: about 64 MB of cells."""
         return max(1, PART_BYTES // (8 * max(1, self.shape[1])))
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
@@ -321,7 +321,7 @@ class SparseTable:
         return SparseTable(self.matrix, (*self.others, *others))
 
     def spool(self, scratch: Path, where: str) -> list[Path]:
-        """Write it into Parquet files in `scratch`. Holds the matrix once more, as CSR, and about 64 MB of cells."""
+        """Write the table into Parquet files in `scratch`. Holds SparseRows, and about 64 MB of cells."""
         import pyarrow as pa
 
         rows = SparseRows(self.matrix)
@@ -347,12 +347,12 @@ def with_columns_beside(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the table with separate arrays added as columns, and the names of target, weight and group.
 
-    data   a table, or a pair of one and the target.
+    data   a table, or a pair of a table and the target.
     roles  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
            Series, [rows] or [rows, 1].
 
-    Raises DataError where they do not fit together or pandas has their rows in another order, and ConfigError where
-    the table is not in memory.
+    Raises DataError if table and arrays do not fit together or pandas has their rows in different orders, and
+    ConfigError if the table is not in memory.
     """
     names = dict(roles)
     for role, values in roles.items():
@@ -411,7 +411,7 @@ def check_order(table: Any, values: Any, role: str) -> None:
 def in_another_order(table: Any, values: Any) -> bool:
     """Return True if a table and a column of pandas have the same index in different orders.
 
-    Other indexes say little: rows belong together by their places.
+    With other indexes, rows are matched by their places.
     """
     if package_of(table) != "pandas" or package_of(values) != "pandas":
         return False
@@ -422,7 +422,7 @@ def in_another_order(table: Any, values: Any) -> bool:
 
 
 def series_of(values: Any, name: str | None, role: str) -> pl.Series:
-    """Return the values of a column, as a Series, with a name where they have one. Raises DataError."""
+    """Return the values of a column as a Series, named `name`, or as the values are named. Raises DataError."""
     try:
         series = _series(values)
     except DataError as error:
@@ -435,7 +435,7 @@ def series_of(values: Any, name: str | None, role: str) -> pl.Series:
 def _series(values: Any) -> pl.Series:
     package = package_of(values)
     if package == "pandas":
-        if not hasattr(values, "columns") and not hasattr(values, "to_frame"):  # an array of pandas, as a Categorical
+        if not hasattr(values, "columns") and not hasattr(values, "to_frame"):  # a pandas array, such as Categorical
             import pandas as pd
 
             values = pd.Series(values)
@@ -482,13 +482,13 @@ def _from_numpy(array: Any) -> pl.Series:
 
 
 def _from_objects(values: list[Any]) -> pl.Series:
-    """Return objects of Python, numpy or pandas as a column, where they are of one kind.
+    """Return objects of Python, numpy or pandas as a column, if they are of one kind.
 
     Numbers of several types become the narrowest type that holds them all. Raises TypeError, ValueError, OverflowError
-    and errors of Polars for others.
+    and errors of Polars for objects of several kinds.
     """
     column: pl.Series | None = None
-    if _are_polars(values):
+    if _suit_polars(values):
         with contextlib.suppress(*_OBJECT_FAULTS):
             column = pl.Series(values=values)
     if column is not None and column.dtype.is_temporal():
@@ -497,7 +497,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in cells if cell is not None]
-    for moment in (np.datetime64, np.timedelta64):  # the second of them is a Number to Python
+    for moment in (np.datetime64, np.timedelta64):  # Python counts timedelta64 as a Number
         if present and all(isinstance(cell, moment) for cell in present):
             return _from_numpy(_common_times(cells))
     if present and all(isinstance(cell, Number) for cell in present):
@@ -505,13 +505,13 @@ def _from_objects(values: list[Any]) -> pl.Series:
     column = pl.Series(values=cells) if present else pl.Series(values=cells, dtype=pl.Null)
     if column.dtype.is_temporal():
         _check_times(present)
-    if column.dtype == pl.Object or not _are_polars(present):
+    if column.dtype == pl.Object or not _suit_polars(present):
         raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
     return column
 
 
 def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return times of numpy in another unit. Raises ValueError for times that it does not hold: numpy wraps them."""
+    """Return times of numpy in another unit. Raises ValueError for times beyond its range, which numpy would wrap."""
     converted = times.astype(dtype)
     if not np.array_equal(converted.astype(times.dtype), times, equal_nan=True):
         raise ValueError(_BEYOND)
@@ -519,7 +519,7 @@ def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _common_times(cells: list[Any]) -> NDArray[Any]:
-    """Return times of numpy, None for missing ones, in the finest of their units. Raises ValueError as `_in_unit`."""
+    """Return times of numpy, None for missing times, in the finest of their units. Raises ValueError as `_in_unit`."""
     present = [cell for cell in cells if cell is not None]
     times = np.array(present)
     if any(
@@ -541,8 +541,8 @@ def _check_times(values: list[Any]) -> None:
         raise ValueError("some of its times have a time zone and others have none, or some are dates alone")
 
 
-def _are_polars(values: list[Any]) -> bool:
-    """Return False for numpy times, which Polars reads in wrong units, and for infinite or NaN decimals: it panics."""
+def _suit_polars(values: list[Any]) -> bool:
+    """Return False for numpy times, for which Polars takes wrong units, and infinite or NaN decimals: Polars panics."""
     return not any(isinstance(cell, np.datetime64 | np.timedelta64) for cell in values) and _are_finite(values)
 
 
@@ -551,7 +551,7 @@ def _are_finite(values: list[Any]) -> bool:
 
 
 def _from_numbers(values: list[Any]) -> pl.Series:
-    """Return numbers, or None for missing ones, as integers, decimals or else floats.
+    """Return numbers, None for missing ones, as integers, as decimals, or otherwise as floats.
 
     Raises ValueError for an integer or a decimal that float64 does not hold.
     """
@@ -586,7 +586,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def package_of(data: Any) -> str:
-    """Return the package that the class of an object is from."""
+    """Return the name of the package of the class of an object."""
     return type(data).__module__.partition(".")[0]
 
 
@@ -658,7 +658,7 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
         if not all(isinstance(row, Mapping) for row in data):
             raise _no_table(data, TypeError("its rows are not all mappings"))
         found = dict.fromkeys(name for row in data for name in row)
-        # Column by column: Polars would make text of numbers among texts.
+        # Column by column: from rows, Polars would convert numbers among texts to text.
         return _frame_of_columns({name: [row.get(name) for row in data] for name in found}, reading)
     package = package_of(data)
     if package == "pandas":
@@ -699,7 +699,7 @@ def _no_table(data: Any, error: Exception) -> DataError:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return the name, with underscores added until no other column has it."""
+    """Return the name, with underscores added until it is not among the taken names."""
     while name in taken:
         name += "_"
     return name

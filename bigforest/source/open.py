@@ -1,4 +1,4 @@
-"""The two entries for tables of any kind: `open_source` (to read columns) and `table_in_memory` (a frame)."""
+"""Open tables of any kind: `open_source` returns a Source, to read columns, and `table_in_memory` a frame."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def open_source(
              that exports an Arrow stream.
     scratch  existing folder. A table neither in Parquet files nor in memory is streamed once into Parquet files in
              this folder; keep them as long as the Source is used.
-    memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
+    memory   memory budget of the process, or None. The memory of a lazy query is known only later (Source.spooled).
     reading  how columns are read.
 
     Raises
@@ -90,8 +90,8 @@ def open_source(
 
 
 def _is_wide(source: Source, name: str) -> bool:
-    """Return True for a column of integers or decimals with a value of more than 64 bits, if float64 holds all of
-    them."""
+    """Return True if a column of integers or decimals has a value of more than 64 bits, and float64 holds all values,
+    exactly or as their shortest text."""
     dtype = source.schema[name]
     if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
         return False
@@ -142,7 +142,7 @@ def declared_categories(data: Any) -> dict[str, bool]:
     """Return `numeric_categories` of a table, or of the first batch of an Arrow file."""
     if not isinstance(data, str | os.PathLike):
         return numeric_categories(data)
-    with suppress(DataError):  # raised again when it is opened
+    with suppress(DataError):  # opening the table raises it again
         file = find_files(as_path(data))[1][0]
         if kind_of_file(file) == "Arrow":
             with arrow_batches(file) as reader:
@@ -160,7 +160,7 @@ def check_csv(data: Any, missing: Sequence[str]) -> None:
 
 
 def opens_quickly(data: Any) -> bool:
-    """Return True if a table opens at once, any number of times. Raises DataError for a path without a table."""
+    """Return True if a table opens at once, and any number of times. Raises DataError for a path without a table."""
     if isinstance(data, str | Path):
         files = find_files(data)[1]
         return kind_of_file(files[0]) == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
@@ -187,7 +187,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
     with unchanged(stamps_behind(data)):
         reader = _reader(data)
         source = _source_of_spool(spool_batches(reader, scratch, IN_MEMORY, reading))
-        # Their values are known too late to declare them as `numeric_categories` does.
+        # The levels are known only now, too late for `numeric_categories`.
         floats = [name for name in float_dictionaries(reader.schema) if name in source.schema and source.is_whole(name)]
         return replace(source, coded=tuple(floats))
 

@@ -1,7 +1,7 @@
 """The interface of a table for every stage: schema, number of rows, single columns, and rows in bounded batches.
 
-Arrow reads Parquet files, a page of each column at a time. Polars reads tables in memory, and the Parquet files that
-Arrow cannot. Text and nested data from files are validated before Polars gets them (storage/arrow.py).
+Arrow reads Parquet files, a page of each column at a time. Polars reads tables in memory, and Parquet files that Arrow
+cannot read. Text and nested data that Arrow reads are validated before Polars gets them (storage/arrow.py).
 
 A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
 of different rows would be combined. So each file gets a stamp before it is first opened. The stamp is compared
@@ -76,7 +76,7 @@ class FileStamp(NamedTuple):
             raise _changed(self.path, "changed")
 
     def is_of(self, now: FileStamp, *, renamed: bool) -> bool:
-        """Return True if a file with the stamp `now` is the same file, unchanged; see `check`."""
+        """Return True if `now` is a stamp of the same file, unchanged; see `check`."""
         same = (self.size, self.written_ns) == (now.size, now.written_ns)
         same &= self.place is None or self.place == now.place
         return same and (renamed or self.status_ns is None or self.status_ns == now.status_ns)
@@ -88,7 +88,7 @@ def _changed(path: Path, change: str) -> DataError:
 
 @contextlib.contextmanager
 def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator[None]:
-    """Raise DataError if one of the files changes in the block. It replaces any other error of the block."""
+    """Raise DataError if one of the files changes during the block, in place of any other error of the block."""
     try:
         yield
     except Exception:
@@ -100,7 +100,7 @@ def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator
 
 
 def stamps_behind(data: Any) -> list[FileStamp]:
-    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query of many files names the first
+    """Return stamps of the files that a lazy query or a pyarrow dataset names. Of many files, a query names the first
     only."""
     names: list[str] = []
     if isinstance(data, pl.LazyFrame):
@@ -121,7 +121,8 @@ class Reading(NamedTuple):
     """Options of reading a table.
 
     separator  character between the values of CSV files; None to find it in the header.
-    numbers    columns of numbers in CSV files: a column of only "NA" and the like has no values, and is not text.
+    numbers    columns of numbers in CSV and NDJSON files: texts are parsed, and a column of only "NA" and the like has
+               no values instead of text.
     missing    texts that mean a missing value in every column of CSV files.
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
@@ -133,7 +134,7 @@ class Reading(NamedTuple):
                is added.
     usual      the separator of the training table; new files have it if it divides their header.
 
-    A column that is not read may have any values: where reading it fails, it becomes a column without values.
+    A column that is not read may have any values. If reading it fails, it becomes a column without values.
     """
 
     separator: str | None = None
@@ -156,7 +157,7 @@ EVERYTHING = Reading()
 
 
 def text_name(name: str) -> str:
-    """Return the name of the column with the text in the files of a column of numbers or dates."""
+    """Return the name of the column that has the text, as in the file, of a column of numbers or dates."""
     return f"\1text of {name}"
 
 
@@ -166,7 +167,7 @@ POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 PAGE_BYTES = 1 << 16
 # Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
-# Rows searched at a time.
+# Rows that are searched at a time.
 _BATCH_ROWS = 1 << 16
 _COMPLETE = "; check that it was written to the end"
 
@@ -185,7 +186,7 @@ class Source:
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
     separator  character between the values of CSV files, if the user named one.
     notices  messages about how columns of CSV files are read.
-    coded    columns of numbers that were categories in pandas or Arrow before they were written or sent.
+    coded    columns of numbers that were categories in pandas or Arrow, before they were written to a file or stream.
     """
 
     name: str
@@ -209,7 +210,7 @@ class Source:
             self.schema,
             self.rows,
             files,
-            # Without the properties of a file that differ between machines.
+            # The place and status of a file differ between machines.
             tuple(stamp._replace(path=stamp.path.absolute(), place=None, status_ns=None) for stamp in self.stamps),
         )
 
@@ -251,14 +252,14 @@ class Source:
         return unchanged(self.stamps, renamed=True)
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
-        """Return all rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
+        """Return all rows of the named columns, each in one chunk. Raises DataError if they cannot be read."""
         if not self.rows:
             return pl.DataFrame(schema={name: self.schema[name] for name in names})
         [whole] = self.batches(names, self.rows)
         return whole
 
     def column(self, name: str) -> pl.Series:
-        """Return all rows of one column, in one chunk. Raises DataError when it cannot be read."""
+        """Return all rows of one column, in one chunk. Raises DataError if it cannot be read."""
         return self.columns([name]).to_series()
 
     def batches(
@@ -267,7 +268,7 @@ class Source:
         """Yield the named columns of the rows first .. stop - 1, in order, in frames of `rows` rows and one chunk.
 
         The last frame may be shorter. Memory: a frame or two, and a page or two of each column, for row groups of any
-        size. Raises DataError when the columns cannot be read.
+        size. Raises DataError if the columns cannot be read.
         """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
@@ -360,9 +361,9 @@ def _open_again(
 def source_of_files(
     files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, shapes: Sequence[ParquetShape] = ()
 ) -> Source:
-    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without columns.
+    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without a column.
 
-    shapes  shapes of the files, if they have been read: all with one schema. Columns are cast to that schema.
+    shapes  shapes of the files, with one schema for all, to which columns are cast; empty to read the files.
     """
     schema, rows, _ = shapes[0] if shapes else parquet_shape(files[0])
     if _only_polars(schema):
@@ -415,7 +416,7 @@ def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
     import pyarrow as pa
 
     columns = []
-    with suppress(ValueError, TypeError, LookupError, RecursionError):  # of other programs, or damaged
+    with suppress(ValueError, TypeError, LookupError, RecursionError):  # metadata of other programs, or damaged
         for column in (schema.pandas_metadata or {})["columns"]:
             if column["pandas_type"] == "categorical" and not column["metadata"]["ordered"]:
                 columns.append(schema.field(column["field_name"]))
@@ -425,7 +426,7 @@ def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
 
 @contextmanager
 def reading_file(file: Path, kind: str, advice: str = "") -> Iterator[None]:
-    """Turn errors of the block that reads a file into DataError. kind: name of its format."""
+    """Turn errors of the block, which reads a file, into DataError. kind: name of the format of the file."""
     from bigforest.storage.arrow import FAULTS
 
     try:
@@ -437,19 +438,19 @@ def reading_file(file: Path, kind: str, advice: str = "") -> Iterator[None]:
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
-    """Turn errors of the block that reads a Parquet file into DataError."""
+    """Turn errors of the block, which reads a Parquet file, into DataError."""
     return reading_file(path, "Parquet", _COMPLETE)
 
 
 def of_system(error: BaseException, where: str | Path) -> DataError | None:
-    """Return the error of a table that the system does not let be read; None for an error about its content."""
+    """Return the error for a table that the system refuses to read; None if `error` is about the content."""
     if (named := system_error(error, where)) is None:
         return None
     return DataError(f"{where} cannot be read: {named.strerror}; {advice_on(named.errno)}")
 
 
 def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") -> DataError:
-    """Return the error of an unreadable file; `error` is that of a library."""
+    """Return the error for a file that a library cannot read; `error` is the library's."""
     if (refused := of_system(error, file)) is not None:
         return refused
     fault = reason(error).rstrip(".")
@@ -476,7 +477,7 @@ def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.Laz
 
 
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
-    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError without columns."""
+    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError without a column."""
     schema = dict(frame.collect_schema())
     rows = frame.select(pl.len()).collect().item()
     _check_columns(where or name, schema)
@@ -515,7 +516,7 @@ def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFr
 
 
 def places_once(names: Sequence[str], where: str, reading: Reading = EVERYTHING) -> list[int]:
-    """Return the places of columns, ascending, each name once: of columns with one name, the last.
+    """Return the places of columns, ascending, each name once: the last of the columns with one name.
 
     Raises DataError, naming the table `where`, if several columns that are read have one name.
     """

@@ -1,4 +1,4 @@
-"""Streaming a table that cannot be read by column into Parquet files in the scratch folder, which can."""
+"""Stream a table that cannot be read by column into Parquet files in the scratch folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigforest.storage.paths import write_atomically
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
 # Anonymous memory of streaming a table into scratch, in addition to that of the process: 330 to 400 MB measured for CSV
-# files of 0.4 and of 0.9 GB on two threads. A small table takes a multiple of its bytes and a constant.
+# files of 0.4 and of 0.9 GB on two threads. A small table takes a constant and a multiple of its bytes.
 SPOOL_BYTES = 450_000_000
 _SMALL_TIMES = 8
 _SMALL_BYTES = 30_000_000
@@ -31,8 +31,7 @@ def spool_bytes(size: int) -> int:
 
 
 def check_spool(size: int, memory: int | None, where: str) -> None:
-    """Raise ConfigError, naming `where`, when a budget is too small to stream a table of this many bytes into
-    scratch."""
+    """Raise ConfigError, naming `where`, if a budget is too small to stream a table of `size` bytes into scratch."""
     try:
         read_estimate(spool_bytes(size)).check(memory)
     except ConfigError as error:
@@ -42,18 +41,18 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
 
 
 def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
-    """Return the need of streaming a table into scratch; `spooled` is Source.spooled."""
+    """Return the memory and disk for streaming a table into scratch, in bytes; `spooled` is Source.spooled."""
     memory = BASE_BYTES + spooled
     return MemoryEstimate("read", memory, memory, scratch)
 
 
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
-    """Run `frame` with the streaming engine into Parquet files in `scratch` and return them.
+    """Run a query with the streaming engine into Parquet files in `scratch`, and return the files.
 
     Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files needs several of their
-    row groups, which cannot be changed here.
+    row groups, whatever their size.
 
-    Raises DataError, naming `where`, when the query fails.
+    Raises DataError, naming `where`, if the query fails.
     """
     path = scratch / f"source-{secrets.token_hex(4)}.parquet"
     try:
@@ -67,10 +66,9 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
 
 
 def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
-    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch` and return them.
+    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch`, and return the files.
 
-    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch is
-    unreadable.
+    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, if a batch is unreadable.
     """
     import pyarrow as pa
 
@@ -103,7 +101,7 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
 
 
 def _bytes_of(batch: Any) -> int:
-    """Return the bytes of a batch. Arrow before 24 does not count string views by themselves."""
+    """Return the bytes of a batch. Before Arrow 24, `nbytes` raises for string views."""
     import pyarrow as pa
 
     try:

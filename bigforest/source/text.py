@@ -1,9 +1,9 @@
 """Tables in text, CSV and NDJSON: lazy scans with types that are inferred from all rows of all files.
 
-1. Scan the files. All values of CSV are text; values of NDJSON have types of their own, and only text is looked at.
+1. Scan the files. All values of CSV are text. Values of NDJSON have JSON types; only its columns of text are searched.
 2. For each column of text, list the forms (`_NUMBERS`, `_DATES`: how to parse a type) that can read its first value.
-3. Take the first of them that reads all values: of the first 1,000 rows, and then of all rows. A column without such a
-   form stays text.
+3. Take the first of these forms that reads all values: of the first 1,000 rows, and then of all rows. A column without
+   such a form stays text.
 
     first value   forms kept           all rows                    type
     12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers,
@@ -11,7 +11,7 @@
     001           Int64 ... Float64    001, x                      String
     001           Int64 ... Float64    001, 1                      String    (codes, which are not one number)
 
-A type depends on no more than the values: not on their order, quotes, or distribution over files.
+A type depends only on the values, not on their order, their quotes, or their distribution over files.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _MISSING = pl.lit(pl.Series(MISSING_WORDS)).implode()
 class Form(NamedTuple):
     """A type that texts may have.
 
-    parse   turns an expression of text into one of the type; null where a text has another form.
-    marked  True if the texts `_MISSING` and spaces are missing values, and spaces around values are left out.
-    codes   False if the values must not be codes such as 01 and 1, which would become one number.
+    parse   turns an expression of text into one of the type; texts of another form become null.
+    marked  True if spaces around values are removed, and the words MISSING_WORDS are missing values.
+    codes   False to reject columns with codes such as 01 and 1, which would become one number.
     """
 
     parse: Parse
@@ -56,7 +56,7 @@ class Form(NamedTuple):
     codes: bool = True
 
     def values(self, names: Collection[str]) -> pl.Expr:
-        """Return the values to be parsed, of columns of text; others are null."""
+        """Return the texts to parse of columns of text; missing values are null."""
         columns = columns_named(names)
         if not self.marked:
             return columns
@@ -68,13 +68,13 @@ class Form(NamedTuple):
         return self.parse(self.values(names))
 
     def reads(self, names: Collection[str]) -> pl.Expr:
-        """Return True for columns of text all of whose values have this form."""
+        """Return an expression that is True for columns of text if all their values have this form."""
         values = self.values(names)
         all_read = values.count() == self.parsed(names).count()
         if self.codes:
             return all_read
         zeros = values.filter(values.str.starts_with("0")).str.extract("^(0[0-9]+)$")
-        # Where zeros fill all numbers to one length, no two texts are the same number.
+        # If zeros fill all numbers to one length, no two texts are the same number.
         codes = zeros.str.len_bytes().max() > values.str.len_bytes().min()
         return all_read & ~codes.fill_null(value=False)
 
@@ -87,7 +87,7 @@ _FLOAT = _number(pl.Float64)
 
 
 def _code(text: pl.Expr) -> pl.Expr:
-    """Return the texts that are numbers or marks of missing values, as they are."""
+    """Return the texts that are numbers or missing words, unchanged."""
     stripped = text.str.strip_chars()
     return pl.when(stripped.is_in(_MISSING) | stripped.cast(pl.Float64, strict=False).is_not_null()).then(text)
 
@@ -97,12 +97,12 @@ def _boolean(text: pl.Expr) -> pl.Expr:
     return pl.when(lower.is_in(["true", "false"])).then(lower == "true")
 
 
-def _with_marks(*parse: Parse) -> tuple[Form, ...]:
-    """Return the forms of types: each first without marks, as looking for these takes longer than parsing."""
+def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
+    """Return the forms of types, each first without missing words: finding these takes longer than parsing."""
     return tuple(Form(one, marked) for one in parse for marked in (False, True))
 
 
-_DATES = _with_marks(
+_DATES = _with_missing_words(
     DAY,
     day_in("%d-%m-%Y"),
     MOMENT,
@@ -110,23 +110,23 @@ _DATES = _with_marks(
     ZONED_MOMENT,
     clock_time,
 )
-_NUMBERS = _with_marks(*map(_number, (pl.Int64, pl.UInt64, pl.Int128)), _FLOAT)
+_NUMBERS = _with_missing_words(*map(_number, (pl.Int64, pl.UInt64, pl.Int128)), _FLOAT)
 _CODES = Form(_code)
-_OTHERS = (*_with_marks(_boolean), *_DATES)
+_OTHERS = (*_with_missing_words(_boolean), *_DATES)
 FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
-# Column of CSV without values.
+# Form of a column without values.
 _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 
 # Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
-# Rows of NDJSON whose keys are checked, which takes a few milliseconds: programs that write a key twice do so always.
+# Rows of NDJSON whose keys are checked, in a few milliseconds: a program that writes a key twice does so in every row.
 _CHECKED_ROWS = 100
 
-# Bytes, or characters, of a file that are looked at together.
+# Bytes, or characters, of a file that are read together.
 _PIECE = 1 << 20
 
-# Maximal length of a value for Python's reader of CSV while lines are checked: that of any text of Polars. Its usual
-# limit, which is one for the whole process, is 131,072.
+# Maximal length of a value for Python's reader of CSV while lines are checked: that of any text of Polars. The default
+# limit is 131,072, and a limit applies to the whole process.
 _MAX_CHARACTERS = 2**31 - 1
 _limit_lock = threading.Lock()
 
@@ -140,8 +140,8 @@ Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     """Return the lazy scan of a CSV file, all columns as text. Raises DataError and errors of Polars."""
     _check_is_text(file)
-    mark = rules.separator or _separator(file)
-    names = header_of(file, mark)
+    separator = rules.separator or _separator(file)
+    names = header_of(file, separator)
     if not names:
         raise not_readable(file, "CSV", ValueError("it has no header"))
     if zero := [name for name in names if "\0" in name]:
@@ -153,7 +153,7 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     scan = pl.scan_csv(
         str(file.absolute()),
         glob=False,
-        separator=mark,
+        separator=separator,
         null_values=missing,
         schema=dict.fromkeys(polars_names, pl.String()),
     )
@@ -166,12 +166,12 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
 
 
 def ends_unnamed(file: Path, rules: Reading) -> bool:
-    """Return True if all columns of a CSV file are read, and its last ones have no name: lines end with commas."""
+    """Return True if all columns of a CSV file are read, and the last one has no name: its lines end with commas."""
     return rules.needed is None and header_of(file, rules.separator or _separator(file))[-1] == ""
 
 
 def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
-    """Return the number of columns without those at the end that have neither names nor values."""
+    """Return the number of columns up to the last one with a name; of all columns if one after it has a value."""
     use = max((place for place, name in enumerate(names, 1) if name), default=0)
     rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
     try:
@@ -183,7 +183,7 @@ def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
 
 
 def _check_quoted(file: Path, names: Sequence[str]) -> None:
-    """Raise DataError if a name in the header has a quote and is not quoted: Polars takes it for the end of rows."""
+    """Raise DataError if a name in the header has a quote and is not quoted: Polars would misread the header."""
     with text_lines(file, "utf-8-sig") as lines:
         header = lines.read(_PIECE)
     for name in names:
@@ -206,11 +206,11 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
 def scan_ndjson(file: Path) -> pl.LazyFrame:
     """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars.
 
-    Names are in the order of the first row, then by name: of rows with more than 32 names, Polars has them in an order
-    that differs from process to process.
+    Names are in the order of the first row, then sorted: for rows with more than 32 names, the order of Polars differs
+    from process to process.
     """
     _check_is_text(file)
-    path = glob.escape(str(file.absolute()))  # Polars takes every name of NDJSON for a pattern
+    path = glob.escape(str(file.absolute()))  # scan_ndjson takes every path for a pattern
     try:
         schema = pl.scan_ndjson(path, infer_schema_length=None).collect_schema()
     except POLARS_FAULTS:
@@ -246,15 +246,15 @@ def _check_keys(file: Path) -> None:
 
 
 def has_lines(file: Path) -> bool:
-    """Return False if a file has only white space, like NDJSON without rows, which names no columns."""
+    """Return False if a file has only white space: NDJSON without rows, which names no columns."""
     with suppress(UnicodeDecodeError), text_lines(file, "utf-8-sig") as text:
-        # In pieces: a file that was never filled is one line of zero bytes.
+        # Not by line: a file that was never filled is one long line of zero bytes.
         return any(map(str.strip, iter(lambda: text.read(_PIECE), "")))
     return True
 
 
 def _in_order(dtype: Any, row: Any) -> Any:
-    """Return a type whose fields are in the order of a row, then by name."""
+    """Return a type whose fields are in the order of a row, then sorted by name."""
     if not isinstance(dtype, pl.Struct):
         return dtype
     cells = row if isinstance(row, dict) else {}
@@ -264,7 +264,7 @@ def _in_order(dtype: Any, row: Any) -> Any:
 
 
 def _check_json(file: Path) -> None:
-    """Raise DataError naming the first line of a file that is not NDJSON, in words of Python's reader."""
+    """Raise DataError naming the first line of a file that is not JSON, with the message of Python's reader."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no value of JSON, whose missing value is null")
@@ -329,15 +329,16 @@ def with_types(
 ) -> tuple[list[Scan], list[str], list[str], list[str]]:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    Also return three lists of columns: those that stay text because they have codes such as 01 and 1, those of
-    `_written_twice`, and those of `_begin_with_zeros`. The text of kept columns that are parsed comes first. Raises
-    OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
+    Also return three lists of columns: columns that stay text because they have codes such as 01 and 1, those of
+    `_written_twice`, and those of `_begin_with_zeros`. The columns with the text of kept columns that are parsed come
+    first. Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is
+    read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
-    for name in text:  # JSON may write numbers as text, for example decimals; where training had numbers, they are
+    for name in text:  # JSON may write numbers, such as decimals, as text; a column of numbers in training is parsed
         of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in rules.numbers else forms, []).append(name)
     form_of: dict[str, Form] = {}
     try:
@@ -374,7 +375,7 @@ def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
 def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the columns of text in which a number is written with and without zeros at its end, as 1.1 and 1.10.
 
-    1.0 beside 1 does not count, because numbers of Python are written so.
+    1.0 and 1 do not count, because Python writes whole floats as 1.0.
     """
     columns = columns_named(names)
     zeros = columns.filter(columns.str.ends_with("0")).str.extract(r"(\.\d*[1-9]0+)$").count()
@@ -391,11 +392,11 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
 def _find_forms(
     rows: pl.LazyFrame, head: pl.DataFrame, names: Sequence[str], forms: Sequence[Form], numbers: Collection[str]
 ) -> dict[str, Form]:
-    """Return the form of each column of text; columns that stay text are left out. head: the first rows."""
+    """Return the form of each column of text; columns that stay text are left out. head: first rows of `rows`."""
     parts = [head.lazy()] if head.height < _FIRST_ROWS else [head.lazy(), rows]
     first = _first_values(parts, names, _NO_VALUES.values)
-    marks = _first_values(parts, [name for name in names if name not in first], columns_named)
-    empty = [name for name in names if name not in first and (name not in marks or name in numbers)]
+    words = _first_values(parts, [name for name in names if name not in first], columns_named)  # missing words
+    empty = [name for name in names if name not in first and (name not in words or name in numbers)]
     texts = pl.Series(list(first.values()), dtype=pl.String)
     fits = [pl.select(form.parse(pl.lit(texts))).to_series().is_not_null() for form in forms]
     left = {
@@ -411,9 +412,9 @@ def _find_forms(
 def _first_values(
     parts: Sequence[pl.LazyFrame], names: Sequence[str], values: Callable[[Sequence[str]], pl.Expr]
 ) -> dict[str, str]:
-    """Return the first value of each column that has some, searching the first rows and then all rows.
+    """Return the first value of each column that has one, searching the first rows and then all rows.
 
-    values  makes the expression of the values of columns.
+    values  function that returns an expression of the values of columns.
     """
     first_of: dict[str, str] = {}
     for part in parts:
@@ -449,15 +450,16 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
 
     Return False also if the file has quotes, which may enclose separators; `blank_lines` is exact but ten times slower.
     """
-    mark = separator or _separator(file)
-    marks = ends = 0
+    separator = separator or _separator(file)
+    separators = ends = 0
     end = b"\n"
     with naming_file(file), file.open("rb") as content:
         while piece := content.read(_PIECE):
             if b'"' in piece:
                 return False
-            marks, ends, end = marks + piece.count(mark.encode()), ends + piece.count(b"\n"), piece[-1:]
-    return marks == (ends + (end != b"\n")) * (len(header_of(file, mark)) - 1)  # no line has more
+            separators += piece.count(separator.encode())
+            ends, end = ends + piece.count(b"\n"), piece[-1:]
+    return separators == (ends + (end != b"\n")) * (len(header_of(file, separator)) - 1)  # Polars refuses longer lines
 
 
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
@@ -465,8 +467,8 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
 
     unread  True if Polars has refused the file.
 
-    A table of one column has none. Raises DataError naming the first line with too few values, which Polars would
-    complete silently, and in a refused file also one with too many values or a stray quote.
+    In a table of one column, blank lines are missing values. Raises DataError naming the first line with too few
+    values, which Polars would complete silently, or, if unread, with too many values or a stray quote.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
@@ -527,14 +529,14 @@ def _check_is_text(file: Path) -> None:
 
 
 def _separator(file: Path) -> str:
-    """Return the separator of values: a tab in .tsv, else a comma; another mark if the header were one name with it."""
+    """Return the separator: a tab in .tsv, else a comma; another one if the header would be a single name with that."""
     default = "\t" if file.suffix.lower() == ".tsv" else ","
     header = header_of(file, default)
-    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), default)
+    return next((separator for separator in _SEPARATORS if len(header) == 1 and separator in header[0]), default)
 
 
 def header_of(file: Path, separator: str) -> list[str]:
-    """Return the names of the columns of a CSV file. Raises DataError when they cannot be read."""
+    """Return the names of the columns of a CSV file. Raises DataError if they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
             line = ""

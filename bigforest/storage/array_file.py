@@ -5,16 +5,16 @@
     blocks  the arrays of each block, one after the other, each in C order, little-endian, filled up to words of 8 bytes
     head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}
     index   uint64 [blocks, 2 + arrays]: where a block begins, its CRC-32, and the rows of each of its arrays
-    end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these
+    end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these 3
 
-It is written block by block under a temporary name, and renamed when it is complete. Blocks are read separately, in any
-order. A reader names the arrays and types that it takes; a file with others is damaged.
+The file is written block by block under a temporary name, and renamed when it is complete. Blocks are read separately,
+in any order. A reader names the arrays and types that it expects; a file with others is damaged.
 
 `MatrixFile` is a matrix that tasks write row by row, in any order, and map. It has no checksums, because parts of all
 rows are read together, at random.
 
-`mapped_array` and `appending` make arrays that need not fit into the budget of memory, if they are read and written
-mostly in order: files that are mapped, whose pages the system keeps in memory as long as there is room.
+`mapped_array` and `appending` make arrays in mapped files, whose pages the system keeps in memory as long as there is
+room. They need not fit into the memory budget, if they are read and written mostly in order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _MARK = 0x0001_7379_6172_7241  # "Arrays" and the version
 
 
 class ArrayFile(NamedTuple):
-    """A file with a sound head and index.
+    """A file of arrays, whose head and index have been checked.
 
     about   integers written with the arrays
-    arrays  type and shape of a row of each array, by name
+    arrays  type of each array, and shape of one of its rows, by name
     table   uint64 [blocks, 2 + arrays], the index
     """
 
@@ -57,7 +57,7 @@ class ArrayFile(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, types: Mapping[str, str]) -> ArrayFile:
-        """Open a file of arrays of these types, by name. Raises FormatError for a damaged file."""
+        """Open a file of arrays; types: type of each array, by name. Raises FormatError for a damaged file."""
         with naming_file(path), local_path(path).open("rb", buffering=0) as file:
             return cls.opened(path, file, types)
 
@@ -98,7 +98,7 @@ class ArrayFile(NamedTuple):
                 yield self.block(file, number)
 
     def block(self, file: FileIO, number: int, *, mapped: bool = False) -> list[NDArray[Any]]:
-        """Return the arrays of a block, in their order, read or mapped. Raises FormatError for damaged ones."""
+        """Return the arrays of a block, in their order, read or mapped. Raises FormatError for a damaged block."""
         place, check, *rows = self.table[number].tolist()
         sizes = [
             count * math.prod(shape) * kind.itemsize
@@ -121,7 +121,7 @@ class ArrayFile(NamedTuple):
 def writing_arrays(
     path: Path, types: Mapping[str, str], about: Mapping[str, int] | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Yield a function that writes a block, with an array for each of `types`. All rows of an array have one shape."""
+    """Yield a function that writes a block, with an array for each of `types`. The rows of an array have one shape."""
     shapes: dict[str, list[int]] = {name: [] for name in types}
     index: list[list[int]] = []
     with write_atomically(path) as temporary, temporary.open("wb") as file:
@@ -164,7 +164,7 @@ def read_arrays(path: Path, types: Mapping[str, str], *, mapped: bool = False) -
 
 
 class MatrixFile(NamedTuple):
-    """A matrix [rows, columns] in a file. kind: its type, such as "<u2"."""
+    """A matrix [rows, columns] in a file. kind: type of its entries, such as "<u2"."""
 
     path: Path
     rows: int
@@ -178,7 +178,7 @@ class MatrixFile(NamedTuple):
             os.truncate(self.path, self.rows * self.columns * np.dtype(self.kind).itemsize)
 
     def put(self, row: int, values: NDArray[Any]) -> None:
-        """Write the first values of a row, at most as many as there are columns."""
+        """Write values into a row from its beginning, at most as many as there are columns."""
         with naming_file(self.path), self.path.open("r+b", buffering=0) as file:
             file.seek(row * self.columns * np.dtype(self.kind).itemsize)
             write_whole(file, values.astype(self.kind, copy=False))
@@ -225,7 +225,7 @@ def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
 
 
 def map_file(path: Path, kind: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """Return a file, or the array of a shape at its beginning, mapped and read-only. Nothing is mapped without entries.
+    """Return the array of a file, or of a shape at its beginning, mapped and read-only. An empty array is not mapped.
 
     Raises ValueError if the file is too short.
     """
@@ -240,20 +240,20 @@ _ZEROS = 1 << 20
 
 
 def mapped_array(folder: Path, shape: tuple[int, ...] | int, kind: Any) -> NDArray[Any]:
-    """Return an array of zeros in a file without a name, which is removed with the array."""
+    """Return an array of zeros, mapped from a file without a name, which disappears with the array."""
     shape = (shape,) if isinstance(shape, int) else shape
     left = math.prod(shape) * np.dtype(kind).itemsize
     if not left:
         return np.empty(shape, kind)
     with naming_file(folder), tempfile.TemporaryFile(dir=folder) as file:
-        while left:  # written, so that a full disk is an error here rather than the end of the process
+        while left:  # zeros are written, because a full disk is an error here, and would later end the process
             left -= file.write(bytes(min(left, _ZEROS)))
         file.flush()
         return np.asarray(np.memmap(file, kind, "r+", shape=shape))
 
 
 class ScratchArray(NamedTuple):
-    """An array in a file: type, number of entries, and CRC-32."""
+    """An array in a file: path, type, number of entries, and CRC-32."""
 
     path: Path
     kind: str
@@ -275,7 +275,7 @@ class ScratchArray(NamedTuple):
 def appending(
     folder: Path, stem: str, types: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Write arrays piece by piece, each to a file; yield the arrays as written so far, and a function that appends."""
+    """Write arrays piece by piece, each to a file; yield the arrays as written so far, and a function to append."""
     with ExitStack() as stack:
         arrays: dict[str, ScratchArray] = {}
         files: dict[str, BinaryIO] = {}

@@ -1,7 +1,7 @@
 """Conversion of untrusted bytes from Arrow to Polars: faults become errors that name file and column.
 
-If a damaged page needs more memory than there is, Polars ends the process and Arrow raises; Polars panics at unknown
-types. So files are read by Arrow, and types and arrays are validated before Polars gets them.
+If a damaged page asks for more memory than there is, Arrow raises an error, but Polars ends the process; Polars panics
+at unknown types. So Arrow reads the files, and types and arrays are validated before Polars gets them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAULTS = (
     OverflowError,
     RuntimeError,
 )
-# Offset from UTC with minutes, such as +05:30. Polars has a zone for each whole hour, and refuses other offsets.
+# Offset from UTC that is no whole number of hours, such as +05:30. Polars has zones for whole hours only.
 _OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 
 
@@ -41,7 +41,7 @@ _OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 def naming_faults(make: Callable[[str], BigForestError], file: Path | None = None) -> Iterator[None]:
     """Raise make(reason) if the block finds bytes that cannot be read.
 
-    file  the file that is read: an error of the system, which says nothing about its bytes, is raised with its name.
+    file  the file that is read. An error of the system, which is not about the bytes, is raised with its name.
     """
     try:
         yield
@@ -58,14 +58,15 @@ def _all(name: str) -> bool:
 def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all) -> dict[str, pl.DataType]:
     """Return the Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column.
 
-    needs  tells by its name if a column is read. The type of another is Null if Polars has none for it.
+    needs  function that returns True for the name of a column that is read. The type of another column is Null if
+           Polars has no type for it.
     """
     schema = pa.schema([field.with_type(_readable_type(field.type)) for field in schema])
     try:
         for field in schema:
             _check_type(field)
         return dict(_frame(no_rows(schema)).schema)
-    except FAULTS:  # of some column
+    except FAULTS:  # column by column, to name the one at fault
         return {field.name: _type_of(field, where, needs) for field in schema}
 
 
@@ -83,7 +84,7 @@ def _type_of(field: pa.Field, where: str, needs: Callable[[str], bool]) -> pl.Da
 def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.DataFrame:
     """Convert a pyarrow Table or RecordBatch, whose types `schema_of` has checked, to a frame.
 
-    needs  as in `schema_of`. A column that is not read becomes one of nulls if it is not sound.
+    needs  as in `schema_of`. A column that is not read becomes a column of nulls if it is not sound.
 
     Arrays are validated, including text. Raises DataError, naming `where` and the column.
     """
@@ -106,8 +107,8 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
 
 
 def as_readable(column: Any) -> Any:
-    """Return an array in a type that Polars takes: runs as single values, times at an odd offset as these in UTC,
-    seconds as milliseconds. Raises ArrowInvalid for times that milliseconds do not hold."""
+    """Return an array in a type that Polars reads. Runs become single values, times at an offset with minutes become
+    times in UTC, and seconds milliseconds. Raises ArrowInvalid for times that milliseconds do not hold."""
     if pa.types.is_run_end_encoded(column.type):
         column = compute().run_end_decode(column)
     kind = _readable_type(column.type)
@@ -117,7 +118,7 @@ def as_readable(column: Any) -> Any:
 def _readable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_run_end_encoded(kind):
         return _readable_type(kind.value_type)
-    # Polars has no seconds, and its own conversion wraps where Arrow's refuses.
+    # Polars has no seconds. For times beyond the range, its conversion wraps; that of Arrow raises.
     unit = "ms" if getattr(kind, "unit", None) == "s" else getattr(kind, "unit", None)
     if pa.types.is_timestamp(kind):
         offset = kind.tz is not None and _OFFSET.fullmatch(kind.tz)
@@ -126,9 +127,10 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _sound(column: Any) -> Any:
-    """Return the column with empty views where text is missing.
+    """Return the column with empty views in place of missing text.
 
-    Arrow's validation skips these views, and Polars follows them; so do casts of pyarrow, which end the process.
+    Arrow's validation skips the views of missing text. Polars follows them, and so do casts of pyarrow, which would end
+    the process.
     """
     if not _has_views(column.type):
         return column
@@ -165,7 +167,7 @@ def _with_sound_views(array: Any) -> Any:
         values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
         return pa.FixedSizeListArray.from_arrays(_sound(values), type=kind, mask=array.is_null())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        begins = arrow_array(as_numpy(array.offsets).copy())  # no part of longer ones
+        begins = arrow_array(as_numpy(array.offsets).copy())  # a copy: with a mask, Arrow refuses a slice of offsets
         return type(array).from_arrays(begins, _sound(array.values), type=kind, mask=array.is_null())
     raise ValueError(f"the type {kind} is not supported")
 
@@ -199,7 +201,7 @@ def _column_error(where: str, name: str, fault: str) -> DataError:
 
 
 def _check_type(field: pa.Field) -> None:
-    """Raise ValueError for a type at which Polars panics, and writes to the terminal."""
+    """Raise ValueError for a type at which Polars would panic and write to the terminal."""
     kind = field.type
     if "\0" in field.name:
         raise ValueError("there is a zero byte in its name")
@@ -207,7 +209,7 @@ def _check_type(field: pa.Field) -> None:
         pl.Series([], dtype=pl.Datetime("us", kind.tz))
     if pa.types.is_decimal256(kind):
         raise ValueError("decimals of 256 bits are not supported")
-    if pa.types.is_interval(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):  # the last in others
+    if pa.types.is_interval(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):  # runs within others
         raise ValueError(f"the type {kind} is not supported")
     if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
         raise ValueError("it holds lists of no elements")
