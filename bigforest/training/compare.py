@@ -126,7 +126,7 @@ def is_comparison(path: Path) -> bool:
 
 
 def _may_hold(path: Path) -> bool:
-    """Return True for the folder of a comparison, or one in which the first file of a comparison was being written."""
+    """Return True for the folder of a comparison, and for a folder without files other than a half-written FILE."""
     return is_comparison(path) or (path.is_dir() and all(file.name.startswith(f".{FILE}.") for file in path.iterdir()))
 
 

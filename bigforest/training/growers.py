@@ -231,7 +231,7 @@ def grow_until_converged(
     """Write trees/part-*.parquet: the trees until their error converges, at most config.trees.
 
     trees     number of trees after which the error converged, if an interrupted run has found it; otherwise None.
-    remember  is called with this number when it is found, before anything else is written.
+    remember  function that is called with this number as soon as it is known, before anything else is written.
 
     Returns the configuration of the forest, with this number of trees, and the record of the rule. The trees of an
     interrupted run are used. Raises the errors of `grow_forest` and `write_oob`.

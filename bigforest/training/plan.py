@@ -308,9 +308,9 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
-    """Return the bytes of a store of this shape, without the text of levels.
+    """Return the bytes of a store of this shape, without groups, row numbers and the text of levels.
 
-    Weights are assumed to be wide, and targets to be exact whole numbers.
+    Weights are assumed to be wide, and regression targets to be exact whole numbers of steps.
     """
     target = 2 if shape.classes > 1 else 8
     cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))

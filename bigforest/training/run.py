@@ -167,7 +167,7 @@ def resume(
 
     arguments  explicit arguments, which must agree with the run; arguments.data is the same table, or None.
 
-    Raises ConfigError for an option that contradicts the run, or when there is nothing to continue with.
+    Raises ConfigError if an option contradicts the run, or if there is no run and no forest to continue.
     """
     folder = reopen(out)
     if folder is None:

@@ -170,7 +170,7 @@ class RunState:
 
     @classmethod
     def read(cls, path: Path) -> RunState:
-        """Read state.json. Raises FormatError when the file is missing, damaged or of another version."""
+        """Read state.json. Raises FormatError if the file is missing, damaged or of another version."""
         return STATE_FORMAT.read(path, cls._of)
 
     @classmethod
