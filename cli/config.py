@@ -26,7 +26,7 @@ CONFIG: dict[str, Choice] = {
     "vote": option(str, "soft|hard", "Average the class probabilities of the leaves (soft), or count one vote per tree (hard).  [default: soft]", panel="trees"),
     "shrink": option(str, "auto|off|LAMBDA", "Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or by LAMBDA, in rows.  [default: auto]", panel="trees", read=number_or_word),
     "power": option(str, "auto|off|POWER", "Power of class probabilities (scaled to sum to 1): selected by out-of-bag log loss (auto), or POWER.  [default: auto]", panel="trees", read=number_or_word),
-    "refine": option(str, "auto|off|ROUNDS", "Correct the forest by small boosted trees fitted to its out-of-bag errors: if this lowers the errors (auto), or always, by ROUNDS trees.  [default: auto]", panel="trees", read=number_or_word),
+    "refine": option(str, "auto|off|ROUNDS", "Correct the forest by small boosted trees fitted to its out-of-bag errors: if this lowers the errors (auto), or always, in ROUNDS rounds.  [default: auto]", panel="trees", read=number_or_word),
     "stop_oob": option(float, "TOLERANCE", "Stop when 20 more trees reduce the out-of-bag error by at most this fraction.  [default: grow all trees]", panel="trees"),
     "bootstrap": option(bool, None, "Grow each tree on a random sample of the rows (a bag), or on all rows.  [default: on; tree, subspace-cap, subspace-perceptron: off]", panel="rows and bags"),
     "sample_fraction": option(float, "F", "Size of a bag as a fraction of the rows.  [default: 1.0]", panel="rows and bags"),

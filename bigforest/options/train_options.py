@@ -91,7 +91,7 @@ class TrainOptions:
         panel=TREES,
         families=("axis", "tree"),
         help="Use the best split of each drawn feature, or a random one.",
-        more='"random" gives extremely randomised trees (Geurts 2006).',
+        more='"random" grows extremely randomised trees (Geurts 2006).',
     )
     impurity: Impurity | None = option(
         None,
@@ -217,7 +217,7 @@ class TrainOptions:
         metavar="auto|off|ROUNDS",
         help=(
             "Correct the forest by small boosted trees fitted to its out-of-bag errors: if this lowers the errors "
-            "(auto), or always, by ROUNDS trees."
+            "(auto), or always, in ROUNDS rounds."
         ),
         more=(
             "The stage begins with the out-of-bag prediction of each row, on the scale of a link: the number itself, "
