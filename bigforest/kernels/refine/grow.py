@@ -4,18 +4,19 @@
         gradients and curvatures of the loss, as whole numbers of a unit: their sums do not depend on the order
         draw features
         until the tree has enough leaves, split the leaf with the largest gain:
-            count the rows of the smaller child by bin of each drawn feature; the rest of the parent is the other child
-            for both: look at every edge between bins
+            count the rows of the smaller child by bin of each drawn feature
+            subtract these counts from those of the parent: the counts of the larger child
+            for both children: score every edge between bins
         add the values of the leaves to the scores
 
 The gain of a split is the sum over its sides and the outputs of gradient**2 / (curvature + penalty), minus that of the
 node (Newton's method; Friedman 2001). It is compared as float64 computes it from exact sums in a fixed order, which has
 the same bits on every processor. Ties go to the feature drawn first, then to missing values on the left, then to the
-lowest edge; among leaves to the one made first. A feature with missing values has these in bin 0, which is tried on
-either side. The bins of a category are ordered by gradient over curvature in the node.
+lowest edge. Of leaves with equal gains, the one made first is split. Missing values are in bin 0 of their feature. This
+bin is tried on both sides. The bins of a category are ordered by gradient over curvature in the node.
 
-A round is a call of `correct` and one of `grow_tree`, which is compiled with the code for categories and missing values
-or without, and for one output or several. Oracle: tests/naive/refine.py.
+A round calls `correct`, then `grow_tree`, which is compiled with or without the code for categories and missing values,
+and for one output or several. Oracle: tests/naive/refine.py.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ MAX_COUNTS = 1 << 24
 # Kinds of features: plain numbers; numbers with bin 0 for missing values; levels; levels with a last bin for the rest.
 NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 
-# Streams of a stage, beside those of common/rng.py.
+# Random stream of the stage; common/rng.py has the others.
 PURPOSE_REFINE = np.uint64(9)
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 # Features that are counted together: their counts stay in the cache, and consecutive additions are to different
 # features, so that none waits for an addition to the same bin.
 _BLOCK = np.uint64(8)
-# The words of a bin are padded to a multiple of it where there are several outputs, for vector instructions.
+# With several outputs, the words of a bin are padded to a multiple of this number, for vector instructions.
 _VECTOR = 4
 # A gradient and a curvature share a word: (gradient << 32) + curvature, and so do their sums.
 _HALF, _CURVE = np.int64(32), np.int64(0xFFFFFFFF)
 _SUM_BITS = np.int64(31)
 _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
-# Smaller sums count as 0: their unit would not be a normal number.
+# Smaller sums get the unit of this sum: their own unit would not be a normal number.
 _LEAST_SUM = 1e-290
 # Columns of the table of nodes of a tree under construction; the left child is 0 in a leaf.
 _BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _SLOT = 0, 1, 2, 3, 4, 5, 6
@@ -70,7 +71,7 @@ class SequenceRows(NamedTuple):
     truth   float64 [rows], numbers or classes
     weight  float64 [rows], 1 on average
     start   float64 [rows, outputs], predictions before the stage, see link.py
-    added   float64 [rows, outputs], sums of the values of the trees so far; added to
+    added   float64 [rows, outputs], sums of the values of the trees so far; updated
     """
 
     bins: NDArray[np.uint8]
@@ -102,15 +103,15 @@ class StageRules(NamedTuple):
 
 
 class StageNodes(NamedTuple):
-    """Nodes of trees in preorder, one tree after the other; in brackets the value in a leaf.
+    """Nodes of trees in preorder, one tree after the other. Parentheses have the value in a leaf.
 
-    ends     int64 [trees + 1], where trees begin, and the last one ends
+    ends     int64 [trees + 1], where trees begin, and the end of the last
     feature  int32 (LEAF)
     right    uint32 (0), number of the right child in the tree
     depth    uint32
     cut      uint64 (0), last bin that goes left; on levels undefined
-    default  bool (False), True if missing values go left, and levels that are not listed
-    listed   uint64 [nodes, WORDS], bins that are listed, of nodes on levels; elsewhere undefined
+    default  bool (False), True if missing values and levels that are not listed go left
+    listed   uint64 [nodes, WORDS], listed bins of nodes on levels; undefined in other nodes
     rows     uint64, rows of the bag
     gain     float64 (0)
     value    float64 [nodes, outputs], on the scale of the link, multiplied by the rate
@@ -138,7 +139,7 @@ class TreeScratch(NamedTuple):
     order    uint32 [rows]; spare: the same
     counts   int64 [slots, bins of the drawn features * words_of_bin], rows and sums by bin, of the leaves of a tree; a
              single slot where there is no memory for all: both children are counted then
-    firsts   uint64 [drawn features + 1], where the bins of each begin in a slot, and the last ones end
+    firsts   uint64 [drawn features + 1], where the bins of each feature begin in a slot, and the end of the last
     ranked   uint64 [BINS], ordered bins of a feature
     nodes    uint64 [nodes, NODE_FIELDS]; gain: float64 [nodes]; totals: int64 [nodes, words_of_bin]
     value    float64 [nodes, outputs]
@@ -268,13 +269,13 @@ def _power_of_two(exponent):
 
 @inlined
 def _unit_exponent(total):
-    """Return the exponent of the unit in which this sum is below 2**31."""
+    """Return the exponent of the power of two in units of which a sum is below 2**31."""
     return (bits_of(larger(total, _LEAST_SUM)) >> _MANTISSA_BITS) - _BIAS + np.int64(1) - _SUM_BITS
 
 
 @inlined
 def _slope_and_curve(loss, mean, truth, weight, k):
-    """Return the gradient and the curvature of the loss of a row by its k-th score."""
+    """Return the gradient and the curvature of the loss of a row with respect to score k."""
     wanted = truth if loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
     curve = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
     return weight * (mean - wanted), weight * curve
@@ -282,9 +283,9 @@ def _slope_and_curve(loss, mean, truth, weight, k):
 
 @inlined
 def _find_slopes(rows, loss, scratch, several):
-    """Put gradients and curvatures at scratch.means into scratch.whole; return the units of both, powers of two.
+    """Write gradients and curvatures at scratch.means to scratch.whole; return the units of both, powers of two.
 
-    The sums of absolute values are below 2**31 units, and a few for rounding.
+    Except for rounding errors, the sums of absolute values are below 2**31 units.
     """
     count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
     means, first = scratch.means, _ZERO if several is None else _ONE
@@ -364,13 +365,13 @@ def _count(bins, order, whole, drawn, firsts, total, several, counts):
 
 @inlined
 def _newton_step(sums, units, penalty):
-    """Return the sum of gradients in a word, divided by that of curvatures and the penalty."""
+    """Return gradient / (curvature + penalty) of the sums in a word."""
     return np.float64(sums >> _HALF) * units[0] / (np.float64(sums & _CURVE) * units[1] + penalty)
 
 
 @inlined
 def _side_score(sums, units, penalty):
-    """Return the score of a side of a split for an output."""
+    """Return gradient**2 / (curvature + penalty) of the sums in a word: the score of a side for an output."""
     slope = np.float64(sums >> _HALF) * units[0]
     return slope * slope / (np.float64(sums & _CURVE) * units[1] + penalty)
 
@@ -379,7 +380,7 @@ def _side_score(sums, units, penalty):
 def _order_levels(present, first, width, counts, units, smooth, keys, ranked):
     """Sort the first bins of `ranked`, as many as `present`, by gradient over curvature.
 
-    With several outputs, those of the output whose bins differ most are used. Ties go to the lowest bin.
+    Of several outputs, the one with the largest sum of scores over the bins is used. Ties go to the lowest bin.
     """
     chosen, most = _ONE, -1.0
     for k in range(_ONE, width):
@@ -408,8 +409,7 @@ def _scan(present, missing, counts, first, total, least, units, penalty, ranked,
     values go left. The number is 0 if no score is above `best`.
 
     missing  number of rows in bin 0, which go to either side
-    several  int64 [words_of_bin], scratch for the left side, and in `_count`; None for one output, which is faster
-             without
+    several  int64 [words_of_bin], scratch for the left side, and in `_count`; None for one output, compiled separately
     """
     rows, width = total[_ZERO], np.uint64(total.size)
     cut, rows_left, missing_left = _ZERO, np.int64(0), False
@@ -446,7 +446,7 @@ def _scan(present, missing, counts, first, total, least, units, penalty, ranked,
 
 @inlined
 def _list_levels(present, cut, default, ranked, listed):
-    """Set `listed`, uint64 [WORDS], to the ordered bins on the right side if `default`, else to the others."""
+    """Set `listed`, uint64 [WORDS], to the ordered bins on the right if `default`, else to those on the left."""
     for word in range(WORDS):
         listed[word] = 0
     for i in range(present):
@@ -457,17 +457,17 @@ def _list_levels(present, cut, default, ranked, listed):
 
 @inlined
 def _search(node, rows, rules, drawn, units, scratch, several, mixed):
-    """Find the best split of a node, whose rows are counted; its gain is 0 where there is none.
+    """Find the best split of a node whose rows are counted. If there is none, its gain remains 0.
 
-    Rows of levels that are not listed go to the side of the pooled levels, or to the larger one. The score of the node
-    has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
+    Levels that are not listed go to the side of the pooled levels, or to the larger side if none are pooled. The score
+    of the node has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
     """
     nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     width, counts = np.uint64(total.size), scratch.counts[nodes[node, _SLOT]]
-    own = 0.0
+    node_score = 0.0
     for k in range(_ONE, width):
-        own += _side_score(total[k], units, rules.penalty)
-    best = own
+        node_score += _side_score(total[k], units, rules.penalty)
+    best = node_score
     for place in range(np.uint64(drawn.size)):
         feature, first, penalty = drawn[place], scratch.firsts[place], rules.penalty
         kind, bins = rows.kinds[feature], np.uint64(rows.sizes[feature])
@@ -494,7 +494,7 @@ def _search(node, rows, rules, drawn, units, scratch, several, mixed):
             _list_levels(present, cut, default, ranked, mixed.listed[node])
         nodes[node, _FEATURE], nodes[node, _CUT] = feature, ranked[cut - _ONE]
         nodes[node, _DEFAULT] = np.uint64(default)
-        best, scratch.gain[node] = found, found - own
+        best, scratch.gain[node] = found, found - node_score
 
 
 @inlined
@@ -537,7 +537,7 @@ def _split(node, left, rows, scratch, several, mixed):
 
 @inlined
 def _best_leaf(made, scratch):
-    """Return the leaf with the largest gain, the first of equals; `made` if none can be split."""
+    """Return the leaf with the largest gain, the first among ties; `made` if no leaf can be split."""
     best, gain = made, 0.0
     for node in range(made):
         if scratch.nodes[node, _LEFT] == _ZERO and scratch.gain[node] > gain:
@@ -551,18 +551,18 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
 
     rows     SequenceRows; rules: StageRules; scratch: TreeScratch
     drawn    uint64 [drawn features], overwritten
-    several  see `_scan`; mixed: MixedScratch, None if all features are plain numbers. Compiled separately where either
-             is None
+    several  see `_scan`
+    mixed    MixedScratch; None if all features are plain numbers, compiled separately
 
     Node 0 is the root. The n-th split, from 0 on, makes the nodes 2 n + 1 and 2 n + 2. The smaller child gets a slot of
-    its own, in which its rows are counted; the larger one keeps the slot of the parent, from which these counts are
+    its own, in which its rows are counted. The larger child keeps the slot of the parent, from which these counts are
     subtracted. Each function is called in one place only, so that it is compiled once.
     """
     units = _find_slopes(rows, rules.loss, scratch, several)
     nodes, totals, value, order = scratch.nodes, scratch.totals, scratch.value, scratch.order
     count, width = np.uint64(order.size), np.uint64(totals.shape[1])
     drawn = drawn[: _place_bins(drawn, rows.sizes, width, scratch.firsts)]
-    shared, few = scratch.counts.shape[0] == 1, rules.least + rules.least
+    shared, fewest = scratch.counts.shape[0] == 1, rules.least + rules.least
     nodes[_ZERO, _BEGIN], nodes[_ZERO, _END], nodes[_ZERO, _SLOT] = _ZERO, count, _ZERO
     for k in range(width):
         totals[_ZERO, k] = 0
@@ -574,7 +574,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
         nodes[small, _LEFT], nodes[large, _LEFT] = _ZERO, _ZERO
         scratch.gain[small], scratch.gain[large] = 0.0, 0.0
         grows = (np.int64(made) + 1) >> 1 < rules.leaves
-        for child in range((1 if made == _ONE else 2) if grows and totals[large, _ZERO] >= few else 0):
+        for child in range((1 if made == _ONE else 2) if grows and totals[large, _ZERO] >= fewest else 0):
             node = small if child == 0 else large
             counts = scratch.counts[nodes[node, _SLOT]]
             if child == 0 or shared:
@@ -584,7 +584,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
                 other = scratch.counts[nodes[small, _SLOT]]
                 for k in range(scratch.firsts[drawn.size]):
                     counts[k] -= other[k]
-            if totals[node, _ZERO] >= few:
+            if totals[node, _ZERO] >= fewest:
                 _search(node, rows, rules, drawn, units, scratch, several, mixed)
         best = _best_leaf(made, scratch) if grows else made
         if best == made:

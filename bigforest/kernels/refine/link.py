@@ -20,14 +20,14 @@ from bigforest.kernels.llvm.numbers import bits_of, float_of, larger, smaller
 
 SQUARED, LOGISTIC, SOFTMAX, POISSON = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 
-# The exponential of fdlibm (Sun Microsystems 1993, e_exp.c): exp(x) is 2**k exp(r) with r within half of ln 2, which
-# is in two parts, the first with few bits.
+# The exponential of fdlibm (Sun Microsystems 1993, e_exp.c): exp(x) is 2**k exp(r), where r is at most half of ln 2 in
+# size. ln 2 is the sum of two constants, the first with few bits.
 _PER_LN2 = 1.44269504088896338700e00
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _MANTISSA_BITS = np.int64(52)
 # A number plus _ROUND has the nearest whole number in its last bits.
 _ROUND = 1.5 * 2.0**52
-# Larger scores count as _MOST, and larger predictions as _LARGEST.
+# Larger arguments of the exponential count as _MOST, and larger predictions as _LARGEST.
 _MOST, _LARGEST = 700.0, 1e304
 
 
@@ -53,10 +53,10 @@ def exponential(x):
 
 @kernel
 def correct(loss, start, means):
-    """Replace what the stage adds to rows by their predictions.
+    """Replace the sums that the stage adds to rows by their predictions.
 
-    start  float64 [rows, outputs], without the stage: numbers, odds or probabilities above 0
-    means  float64 [rows, outputs], C order: added, out: predictions
+    start  float64 [rows, outputs], predictions without the stage: numbers, odds or probabilities above 0
+    means  float64 [rows, outputs], C order, mutated: sums of the stage, then predictions with the stage
 
     Cost: about 2 ns for each output of a row.
     """
@@ -67,7 +67,7 @@ def correct(loss, start, means):
         for i in range(size):
             flat[i] += before[i]
         return
-    if loss == SOFTMAX:  # subtract the largest, whose exponential is then 1
+    if loss == SOFTMAX:  # subtract the largest sum, so its exponential is 1
         for row in range(rows):
             most = means[row, np.uint64(0)]
             for k in range(np.uint64(1), outputs):

@@ -1,12 +1,12 @@
 """Add up the values of small trees for many rows at once.
 
-The leaves of a tree are numbered from the left, and each row has a bit for each of them:
+The leaves of a tree are numbered from the left, and each row has a bit for each leaf:
 
     node by node: clear the bits of the leaves on the left for the rows that go right
     the lowest bit that is set is the leaf of the row
 
 Every node compares all rows in the order of the memory and without a branch, so the compiler makes vector instructions
-of it. Where trees have few nodes that is faster than lists of the rows at a node (kernels/predict/route.py).
+of it. For trees of few nodes this is faster than lists of the rows at a node (kernels/predict/route.py).
 QuickScorer: Lucchese et al. 2015. Oracle: tests/naive/refine.py.
 """
 
@@ -28,14 +28,14 @@ _MANTISSA_BITS, _BIAS = np.uint32(23), np.uint32(127)
 
 @inlined
 def _clear(goes_left, arguments, kept, bits):
-    """Clear the bits that are not in `kept` for the rows that do not go left."""
+    """Clear all bits except `kept` for the rows that go right."""
     for i in range(np.uint64(bits.size)):
         bits[i] &= np.uint32(kept | (_ZERO - goes_left(i, i, *arguments)))
 
 
 @inlined
 def _clear_at(node, tile, layout, sets, missing, kept, bits):
-    """Call `_clear` for an inner node. sets and missing are fields of RouteInputs."""
+    """Call `_clear` at an inner node; sets, missing: fields of RouteInputs."""
     link = np.uint64(layout.links[node + node + _ONE])
     column, default = link >> layout.shift, (link & layout.default) != _ZERO
     if sets is not None and column >= sets.features:
@@ -57,7 +57,7 @@ def add_values(tiles, rows, thresholds, links, shift, default, ballot, sets, mis
     values   float64 [leaves, outputs]
     scratch  uint32 [rows of a tile] and uint64 [MOST_LEAVES]
 
-    Cost: for each row and tree of 15 leaves about 1 ns, and .3 ns for each output.
+    Cost: for each row and tree of 15 leaves about 1 ns, and 0.3 ns for each output.
     """
     layout = NodeLayout(thresholds, links, shift, default, ballot)
     size, outputs = np.uint64(tiles.shape[2]), np.uint64(sums.shape[1])

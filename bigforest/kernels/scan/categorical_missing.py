@@ -77,12 +77,11 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 @inlined
 def keep_in_room(feature, low, high, n, mixed, codes):
-    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch. Return the new smallest and largest
-    code.
+    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch. Return the new `low` and `high`.
 
-    Scratch is indexed by code. Codes exceed its range only if another process writes to the store meanwhile.
+    Scratch is indexed by code. Codes exceed its range only if another process writes to the store at the same time.
     """
-    room = np.uint64(0xFFFFFFFF)  # missing_last adds one
+    room = np.uint64(0xFFFFFFFF)  # missing_last adds 1 to the largest code
     if mixed.kind[feature] == CATEGORY:
         room = np.uint64(mixed.levels.slot.size)
     if np.uint64(high) < room:
@@ -95,10 +94,10 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 @inlined
 def first_order(feature, low, high, node, mixed, work):
-    """Replace work.codes, `low` to `high`, by ranks in the first order to scan.
+    """Prepare work.codes, `low` to `high`, for the first scan: replace the levels of a category by ranks.
 
-    Return the new smallest and largest code, which are equal if all levels are in one group, and the number of orders
-    to scan (uint64). The second order is made by `missing_last`.
+    Return the new smallest and largest code, which are equal if all levels are in one group, and the number of scans
+    (uint64). The second scan, with missing values last, is prepared by `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
         groups, _ = order_levels(work.codes, low, high, node, mixed.least[feature], mixed.levels, None, None, ZERO)
@@ -132,10 +131,11 @@ def smallest_value(codes, n, high):
 
 @helper
 def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
-    """Offer every split of the levels in their order, under `number` (int64). The split after rank r has the code r.
+    """Offer every split of the levels in their order. The split after rank r has the code r.
 
-    codes  uint32 [>= rows], the levels of the rows, from `low` to `high`
-    least  see CategoricalMissing
+    codes   uint32 [>= rows], the levels of the rows, from `low` to `high`
+    least   see CategoricalMissing
+    number  int64, becomes best.split[FEATURE]
 
     Return 1 if the levels form more than one group, else 0, as uint64.
     """
@@ -156,7 +156,7 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
 
 @inlined
 def list_levels(begin, end, slots, levels, subsets):
-    """Append the levels whose groups have ranks from `begin` to before `end` to subsets.level. Return their number."""
+    """Append to subsets.level the levels whose groups have ranks from `begin` to before `end`. Return their number."""
     used = subsets.used[0]
     at = used
     for slot in range(slots):
@@ -182,12 +182,12 @@ def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     column      codes of the feature of the split, CachedColumn
-    key         of the node
-    dictionary  of random splits, None for the best split
+    key         random key of the node
+    dictionary  for random splits; None for the best split
 
     best.split[FEATURE] is twice the feature, plus 1 if missing values come last. A split of missing values from all
-    others has the others on the left, and a right_code of 0. Return the number of rows on the left. scratch.total_l is
-    set to their statistics (target.py).
+    other values has the other values on the left, and a right_code of 0. Return the number of rows on the left.
+    scratch.total_l is set to the statistics of the left side (target.py).
     """
     best, row_codes = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE

@@ -65,12 +65,10 @@ def prepare(node, two):
 
 @inlined
 def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
-    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high.
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high. Call `prepare` before.
 
     number                   int64, becomes best.split[FEATURE]
     two, many, scores, sums  fields of Criterion
-
-    Call `prepare` before.
     """
     if sums is not None:
         scan_sums(low, high, node, min_leaf, number, best, work, sums)

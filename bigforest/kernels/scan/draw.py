@@ -31,7 +31,7 @@ def make_feature_draw(features: int) -> FeatureDraw:
 
 @inlined
 def draw_feature(draw, drawn, state):
-    """Draw a feature other than the `drawn` (uint64) earlier ones. Return it, and the new state of the stream."""
+    """Draw a feature, other than the `drawn` (uint64) features before. Return the feature and the new random state."""
     perm = draw.perm
     state += GOLDEN
     j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
@@ -44,7 +44,7 @@ def draw_feature(draw, drawn, state):
 
 @inlined
 def put_back(draw, drawn):
-    """Undo the draws, so that the draws of the next node depend only on its key."""
+    """Undo the `drawn` draws, so that the draws of the next node depend only on its key."""
     perm = draw.perm
     while drawn > ZERO:
         drawn -= ONE
@@ -56,7 +56,7 @@ def put_back(draw, drawn):
 
 @inlined
 def wanted_features(rules, key, features):
-    """Return the number of features that the node of this key draws: mtry, or a binomial number, but at least one."""
+    """Return the number of features that the node of this key draws: mtry, or a binomial number above 0."""
     count = np.uint64(rules.mtry)
     if rules.chance >= 0:
         count = ZERO
@@ -79,7 +79,7 @@ def fetch_codes(codes, node, feature, constant, out):
     """Fetch the codes of a feature (uint64) to `out`. Return the smallest and the largest code, both 0 if constant.
 
     constant  uint64 [words], a bit for each feature known to be constant in this node. Codes of these features are not
-              read. Sets the bit of the feature if it is constant. Draws do not depend on it
+              read. The bit of the feature is set if its codes are equal. Draws do not depend on these bits
     """
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)

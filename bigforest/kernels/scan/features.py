@@ -61,15 +61,15 @@ def make_batch() -> Batch:
 def features_together(node, two, mixed):
     """Return the number of features that are scored together before they are offered; 0 to scan them one by one."""
     if two is not None and mixed is None and node.total.size == 2 and is_light(node):
-        # The first feature splits two rows perfectly, and mostly also three.
+        # The first feature splits two rows perfectly, and mostly also three rows.
         return ONE if node.items.size < 4 else np.uint64(TOGETHER)
     return ZERO
 
 
 @inlined
 def score_batch(count, node, min_leaf, batch, best, two):
-    """Score the splits of the first `count` features of a batch in a light node. Raise best.bar to the highest
-    score."""
+    """Score the splits of the first `count` features of a batch in a light node. Raise best.bar to the highest score,
+    less its rounding error."""
     n, highest = np.uint64(node.items.size), -1.0
     for k in range(count):
         low, high, left, score = batch.low[k], batch.high[k], two.left[k], two.score[k]
@@ -113,7 +113,7 @@ def leaves_codes(feature, low, mixed, many, scores):
 
 @inlined
 def present_node(node, mixed, many):
-    """Return the node with its present classes only if it has more than two classes and all features are numbers."""
+    """Return the node; for more than two classes and numeric features only, with its present classes."""
     if many is not None and mixed is None:
         return with_present_classes(node, many)
     return node
@@ -192,7 +192,7 @@ def split_by_feature(codes, node, feature, column, scratch, nodes, number, sums)
 
     column  codes of this feature, CachedColumn
 
-    Return the number of rows on the left. scratch.total_l is set to their statistics (target.py).
+    Return the number of rows on the left. scratch.total_l is set to the statistics of the left side (target.py).
     """
     best, work = scratch.best, scratch.work
     codes_or_gather(codes, feature, node.items, column)

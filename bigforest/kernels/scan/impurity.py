@@ -1,8 +1,8 @@
 """Impurities, by number, and the scan for criteria with integer scores. Oracle: tests/naive/split.py.
 
-A score orders the splits of one node: a larger score is a larger decrease. The arguments of kernels are the number of
-the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side. Kernels are compiled
-separately for each such function.
+The scores of the two sides of a split are added. In one node, a larger sum is a larger decrease of impurity. Kernels
+take the number of the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side. They are
+compiled separately for each of these functions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bigforest.kernels.llvm.numbers import larger
 
 GINI, ENTROPY, ERROR, VARIANCE, POISSON, SCORED = range(6)
 
-# n log2 n is in fixed point, so that equal counts give equal scores for any order of the classes.
-# At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.
+# n log2 n is in fixed point, so equal counts have equal scores in any order of the classes. At n = 2**32 the value is
+# 2**57, far from overflow. The step of 2**-20 bits is below any difference that matters.
 ENTROPY_SCALE = 2.0**20
 ENTROPY_TABLE = 65_536
 
 
 @cache
 def entropy_table() -> np.ndarray:
-    """Return rint(n log2 n 2**20), 0 for n = 0, as int64 [ENTROPY_TABLE]; not to be written to."""
+    """Return rint(n log2 n 2**20), 0 for n = 0, as int64 [ENTROPY_TABLE]. Callers must not write to the array."""
     n = np.arange(ENTROPY_TABLE, dtype=np.float64)
     n[0] = 1.0
     return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)
@@ -141,7 +141,7 @@ def scan_scores(low, high, node, min_leaf, feature, best, work, scores):
 
 @inlined
 def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
-    """Make this split the best if its scores are higher, or if there is none yet."""
+    """Make this split the best if the sum of its scores is higher, or if there is no best split yet."""
     split = best.split
     gain = score_l + score_r - split[SQ_L] - split[SQ_R]
     if split[FEATURE] < 0 or gain > 0:
@@ -150,7 +150,7 @@ def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
 
 @helper
 def walk_scores(node, min_leaf, feature, best, keys, scores):
-    """Offer every boundary between different codes of the sorted keys[:n]; O(classes) a step.
+    """Offer every boundary between different codes of the sorted keys[:n], in O(classes) each.
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.bar is not used.
     """

@@ -2,8 +2,8 @@
 
 The rank of a level in this order replaces its code, and the category is scanned like a number:
 
-1. Give each level of the node a slot, and sum the statistics of its rows (`take_slots`). No loop over rows branches on
-   whether a level is new, which the processor cannot predict.
+1. Take a slot for each level of the node, and sum the statistics of its rows (`take_slots`). No loop over rows branches
+   on whether a level is new: the processor could not predict it.
 2. Two classes: order by the share of the second class. Regression: order by the mean. The best of all subsets is a
    prefix of this order (Fisher 1958; Breiman et al. 1984, theorem 4.5).
 3. More classes: order by the first principal component of the class shares, levels weighted by their rows (Coppersmith,
@@ -54,9 +54,9 @@ class LevelOrder(NamedTuple):
     rank       uint32 [most], rank of each group
     direction  int64 [classes], coefficient of each class in the mean of a level, for more than two classes
     product    int64 [classes], scratch
-    cell       uint64 [rows], group << 16 | class, of a row or of all rows of a group and class; for more than two
-               classes
-    cells      uint32 [rows], weight of each cell
+    cell       uint64 [rows], for more than two classes: group << 16 | class of a cell. A cell is a row, or all rows of
+               a group and class
+    cell_weight  uint32 [rows], weight of each cell
     """
 
     slot: NDArray[np.uint32]
@@ -73,7 +73,7 @@ class LevelOrder(NamedTuple):
     direction: NDArray[np.int64]
     product: NDArray[np.int64]
     cell: NDArray[np.uint64]
-    cells: NDArray[np.uint32]
+    cell_weight: NDArray[np.uint32]
 
 
 def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
@@ -109,8 +109,8 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 def lightest_ungrouped(slots, weight, least, levels):
     """Return the smallest weight of a level that is not grouped with others, int64; weight: weight of the node.
 
-    The result is `least` or lower: the lowest weight that at most b levels reach, with b the number of binary digits of
-    `weight`. With b levels there are about as many sets of levels as thresholds of a number.
+    Let b be the number of binary digits of `weight`. The result is the lowest weight that at most b levels reach, or
+    `least` if that is lower. b levels have about as many subsets as a number has thresholds.
     """
     low = np.int64(1)
     # Most nodes have no more levels than binary digits.
@@ -251,13 +251,13 @@ _TABLES = np.uint64(3)
 
 @inlined
 def level_weights(item):
-    """Return the multiplicity of an item, int64; in the upper half for an odd class, so a sum holds both weights."""
+    """Return the multiplicity of an item, int64, in the upper half if its class is odd: a sum has both weights."""
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 
 @inlined
 def put_level(slots, code, both, levels):
-    """Write level `code`, whose weights of both classes are `both`, to slot `slots`; return its weight."""
+    """Write level `code` to slot `slots`; return its weight. both: its sum of `level_weights`."""
     inside = both >> _HALF
     weight = (both & _LOWER) + inside
     levels.code[slots] = code
@@ -268,8 +268,7 @@ def put_level(slots, code, both, levels):
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
-    """Give slots as `take_slots`, where all codes are in low..low + span (uint64), span at most CLOSE. Slots ascend by
-    code."""
+    """Take slots as `take_slots`, in the order of the codes, which are below low + span; span uint64, up to CLOSE."""
     close = levels.close
     for entry in range(span << TWO):
         close[entry] = ZERO_I64
@@ -299,7 +298,7 @@ def count_close(codes, low, span, items, levels, sums):
 
 @inlined
 def take_slots(codes, low, high, items, levels, sums):
-    """Give every level among the rows, from code `low` to `high`, a slot. Return the number of levels (uint64).
+    """Take a slot for every level of the rows, from code `low` to `high`. Return the number of levels (uint64).
 
     levels.sum becomes the sum of the targets, or the weight of odd classes, by which levels of two classes are ordered.
     """
@@ -341,46 +340,47 @@ _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 
 @inlined
 def count_level_cells(codes, items, groups, classes, levels):
-    """Fill levels.cell and levels.cells from the levels of the rows; return the number of cells (uint64)."""
-    cell, cells, group = levels.cell, levels.cells, levels.slot
+    """Fill levels.cell and levels.cell_weight from the levels of the rows; return the number of cells (uint64)."""
+    cell, cell_weight, group = levels.cell, levels.cell_weight, levels.slot
     n = np.uint64(items.size)
     if groups * classes > n:
         for i in range(n):
             cell[i] = (np.uint64(group[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
-            cells[i] = np.uint32(items[i] & BITS16)
+            cell_weight[i] = np.uint32(items[i] & BITS16)
         return n
     for index in range(groups * classes):
-        cells[index] = np.uint32(0)
+        cell_weight[index] = np.uint32(0)
     for i in range(n):
         slot_of_row = np.uint64(group[np.uint64(codes[i])])
-        cells[slot_of_row * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
+        cell_weight[slot_of_row * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
     count = ZERO
     for slot in range(groups):
         for k in range(classes):
-            weight = cells[slot * classes + k]
+            weight = cell_weight[slot * classes + k]
             if weight != np.uint32(0):
                 cell[count] = (slot << SHIFT16) | k
-                cells[count] = weight
+                cell_weight[count] = weight
                 count += ONE
     return count
 
 
 @inlined
 def sum_cells(groups, count, levels):
-    """Set levels.sum to the sum of the direction's entries over the rows of each slot."""
+    """Set levels.sum to the sum of the direction's entries over the rows of each group."""
     total, cell = levels.sum, levels.cell
     for slot in range(groups):
         total[slot] = ZERO_I64
     for c in range(count):
-        total[cell[c] >> SHIFT16] += np.int64(levels.cells[c]) * levels.direction[cell[c] & BITS16]
+        total[cell[c] >> SHIFT16] += np.int64(levels.cell_weight[c]) * levels.direction[cell[c] & BITS16]
 
 
 @inlined
 def power_step(groups, count, total, weight, levels):
     """Take one step of the power iteration: multiply the direction by the covariance of the class shares.
 
-    total int64 [classes] and weight are the statistics of the node. The new direction is scaled to DIRECTION_BITS; a
-    sum is below 2**62. Return True if the direction has changed.
+    total, weight  class weights of the node, int64 [classes], and their sum
+
+    The new direction is scaled to DIRECTION_BITS. All sums are below 2**62. Return True if the direction has changed.
     """
     direction, product = levels.direction, levels.product
     classes = np.uint64(direction.size)
@@ -393,7 +393,7 @@ def power_step(groups, count, total, weight, levels):
     for slot in range(groups):
         levels.sum[slot] = (levels.sum[slot] << DEVIATION_BITS) // levels.weight[slot] - mean
     for c in range(count):
-        product[levels.cell[c] & BITS16] += np.int64(levels.cells[c]) * levels.sum[levels.cell[c] >> SHIFT16]
+        product[levels.cell[c] & BITS16] += np.int64(levels.cell_weight[c]) * levels.sum[levels.cell[c] >> SHIFT16]
     largest = ZERO_I64
     for k in range(classes):
         largest = larger(largest, abs(product[k]))
@@ -434,23 +434,23 @@ def find_component(codes, groups, node, levels):
 
 @inlined
 def _take_cells(counts, classes, levels):
-    """Fill levels.cell and levels.cells from the class weights of levels; return the number of cells (uint64)."""
+    """Fill levels.cell and levels.cell_weight from the class weights of levels; return the number of cells (uint64)."""
     count = ZERO
     for slot in range(np.uint64(counts.shape[0])):
         for k in range(classes):
             if counts[slot, k] > 0:
                 levels.cell[count] = (np.uint64(levels.group[slot]) << SHIFT16) | k
-                levels.cells[count] = np.uint32(counts[slot, k])
+                levels.cell_weight[count] = np.uint32(counts[slot, k])
                 count += ONE
     return count
 
 
 @kernel
 def order_counted(counts, total, numbers, least, levels, ranks):
-    """Put levels in order.
+    """Put levels in order, from summed statistics.
 
-    counts   int64 [levels, parts], statistics of the rows of each level (grow/out_of_core/context.py); no weight is 0
-    total    int64 [scored], the sum of these statistics over all levels
+    counts   int64 [levels, slots], statistics of the rows of each level (grow/out_of_core/context.py); no weight is 0
+    total    int64 [scored], sum over all levels of the statistics that scores depend on: for classes, the class weights
     numbers  True for regression
     least    see CategoricalMissing
     levels   LevelOrder with room for these levels, and for as many cells as there are weights above 0 in counts

@@ -2,7 +2,7 @@
 
 The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
 
-1. In small nodes, number only the classes that are present.
+1. In nodes of few rows, renumber the classes that are present and leave out the others.
 2. Few rows: sort the rows above the smallest code, and walk down from the largest code. Rows of the smallest code are
    on the left of every split, so they are not sorted.
 3. Many rows, or few codes: count rows by class and bucket, score the splits at the edges of buckets in vectors, offer
@@ -49,7 +49,7 @@ FEW_ROWS = 4096
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
-# An upper bound on the relative error of float scores per class.
+# An upper bound on the relative error of float scores, for each class.
 _ROUNDING = 2.0**-50
 # More than any node weighs.
 _HEAVIEST = np.int64(2**31 - 1)

@@ -3,8 +3,8 @@ tests/naive/random_split.py.
 
 A node tries one random split of each drawn feature and takes the best. A threshold is uniform between the smallest and
 the largest value in the node; an infinite value counts as the largest finite number. Rows without a value go to a
-random side, or form one side if all values are equal. The levels of a category are put in a random order, which is cut
-at a random position. The random numbers depend only on the key of the node and the number of the feature.
+random side; if all values are equal, they are one side of the split. The levels of a category are put in a random order
+and cut at a random position. The random numbers depend only on the key of the node and the number of the feature.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def goes_last(state):
 
 @kernel
 def draw_cut(dictionary, feature, least, high, key):
-    """Return `draw_code` in the node of this key, and True if rows without a value go right; key, feature: uint64."""
+    """Return the result of `draw_code` in the node of this key (uint64), and True if rows without a value go right."""
     state = split_state(key, feature)
     return draw_code(dictionary, feature, least, high, state), goes_last(state)
 
@@ -71,7 +71,7 @@ def draw_levels(levels, key, feature, numbers):
     """Draw the random order of the levels of a node, and where it is cut.
 
     levels   uint32 [n], n >= 2
-    numbers  uint64 [n], set to the numbers by which the levels are sorted; ties by level
+    numbers  uint64 [n], set to the numbers by which the levels are sorted; ties are sorted by level
 
     Return the rank after which the order is cut.
     """

@@ -6,7 +6,7 @@ The mean of the node, rounded down, is subtracted from the targets (node.sq is t
 scores are then accurate to 1e-15; closer scores are compared exactly.
 
 For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py), and `origin` is
-its second number. Both are None for the variance. Kernels are compiled separately for both.
+its second number. For the variance, both are None. Kernels are compiled separately for deviance and variance.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def score_sums(sum_l, w_l, node, origin):
 
 @inlined
 def score_corner(sum_l, w_l, node, origin):
-    """Return `score_sums` of a corner of a bucket, which need not be a split. For the deviance, negative sums count as
-    0."""
+    """Return `score_sums` of a corner of a bucket, which need not be a split. Deviance: negative sums count as 0."""
     if origin is not None:
         return poisson_corner(sum_l, w_l, node.weight, node.sq, origin)
     return score_sums(sum_l, w_l, node, None)
@@ -84,7 +83,7 @@ def score_corner(sum_l, w_l, node, origin):
 
 @inlined
 def compare_sums(sum_l, w_l, sum_r, w_r, split, poisson):
-    """Return the sign (1, 0, -1) of the difference: score of a split minus score of the best split."""
+    """Return the sign (1, 0, -1) of the score of a split minus the score of the best split."""
     if poisson is not None:
         weight, total = w_l + w_r, sum_l + sum_r
         new = poisson_score(sum_l, w_l, weight, total, origin_of(poisson))
@@ -210,10 +209,10 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
 def count_buckets_sums(low, shift, buckets, items, codes, sums):
     """Count the rows in buckets of 2**shift codes. Return the number of buckets.
 
-    sums.edges            set to the statistics before each bucket, and after the last one
-    sums.most, sums.least set to the largest and the smallest sum on the left of the splits inside each bucket
+    sums.edges             set to the statistics before each bucket, and after the last
+    sums.most, sums.least  set to the largest and the smallest sum on the left of the splits inside each bucket
 
-    If buckets have one code each, empty buckets are left out.
+    If buckets have one code each, empty buckets are left out of sums.edges and of the result.
     """
     counts, above, edges, rows = sums.buckets, sums.above, sums.edges, sums.rows
     for b in range(buckets):
@@ -266,10 +265,10 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
 
 @inlined
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after `view_node`.
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high. Call `view_node` before.
 
-    Few rows are sorted, unless they have fewer codes than rows. Others are counted in a histogram, with a bucket for
-    each code if there are few codes.
+    Few rows are sorted, unless their range has fewer codes than rows. Other rows are counted in a histogram, with a
+    bucket for each code if there are few codes.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)

@@ -164,7 +164,7 @@ def set_origin(poisson, centre):
 def view_node(items, total, weight, sq, value, sums):
     """Return the Node of the items with these statistics, and True if all its targets are equal. Fill sums.rows.
 
-    value  regression targets of the table; None for classes. Then the second result is False, because pure nodes are
+    value  regression targets of the table; None for classes. The second result is then False, because pure nodes are
            leaves already
     """
     if value is None:

@@ -1,7 +1,7 @@
 """Score splits of nodes of two classes by Gini impurity, and offer the best. Oracle: tests/naive/split.py.
 
-With n1 rows of class 1 among w, and n1_l among the w_l on the left, let d = n1_l * w - n1 * w_l. A split decreases the
-impurity by 2 d**2 / (w_l w_r w**2); the score is d**2 / (w_l w_r).
+Let w and n1 be the weights of both classes and of class 1 in the node, w_l and n1_l those on the left, w_r = w - w_l,
+and d = n1_l * w - n1 * w_l. A split decreases the impurity by 2 d**2 / (w_l w_r w**2). Its score is d**2 / (w_l w_r).
 
 A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 scores that are only a filter:
 
@@ -58,8 +58,8 @@ _FEW_CODES = np.uint64(256)
 # Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 _LIGHT_BUCKETS = (32, 1024, 4)
 HEAVY_BUCKETS = (64, 4096, 8)
-# Histograms of a heavy node of up to this many buckets have a second table for every other row. Two larger tables would
-# not fit in the cache.
+# If a heavy node has up to this many buckets, every other row is counted in a second table. Two larger tables would not
+# fit in the cache.
 _TWICE = np.uint64(512)
 # Most waiting ranges. A range is divided into at least 32 buckets, so ranges of 32 bits are opened at most seven times.
 _RANGES = 7 * 1024
@@ -73,15 +73,16 @@ _LOW_HALF = np.uint32(0xFFFF)
 class TwoClassScratch(NamedTuple):
     """Scratch of one growing tree of `rows` rows; a light node has at most `light` rows.
 
-    add      uint32 [rows], weights of the node's rows: their multiplicity, shifted 16 for class 1
-    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together. Here and below, the
-             last entry is for the rows of an opened bucket
-    left     uint32 [TOGETHER + 1, .], weights on the left of splits: after each row, or before each bucket
-    score    float32 [TOGETHER + 1, .], scores of these splits
+    add      uint32 [rows], weights of the node's rows: their multiplicity, shifted by 16 bits for class 1
+    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together. In this array and the
+             next two, the last entry is for the rows of an opened bucket
+    left     uint32 [TOGETHER + 1, two tables of buckets], weights on the left of splits: after each row, or before each
+             bucket
+    score    float32 [TOGETHER + 1, buckets + LANES], scores of these splits
     inside   uint32 [light + LANES], `add` of the rows of an opened bucket
     ranges   uint32 [_RANGES, 3], buckets to be opened: first code, number of codes less one, weights before
     counts   uint64 [2, buckets], histogram of a heavy node, in one or two tables
-    before   uint64 [buckets + 1], running sum of the histogram
+    before   uint64 [buckets + 1], weights before each bucket of the histogram
     """
 
     add: NDArray[np.uint32]
@@ -279,7 +280,7 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
         first = np.uint64(work.positions[k])
         after = first + ONE
         k += ONE
-        # Join only buckets that are opened once: others have to become smaller each time.
+        # Join only buckets that are opened once: ranges that are opened again must become smaller each time.
         while k < count and np.uint64(work.positions[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
@@ -351,8 +352,8 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
                a feature
 
     d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at one of four corners. Two corners
-    have all rows of one class of the bucket on the left and none of the other class. The other two corners are the
-    edges of the bucket. Edges are offered themselves, so they enter the bound only if min_leaf may forbid them.
+    have all rows of one class of the bucket on the left, and none of the other class. The other two corners are the
+    edges of the bucket. Edges are offered as splits, so they enter the bound only if min_leaf may forbid them.
     """
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
     ones, weight, wide = node.total[ONE], node.weight, shift > _NONE

@@ -1,7 +1,7 @@
 """Columns of a tree in a subspace, row by row, as values or as bits, and scratch to find splits. Ho 1995, section 2.
 
-All statistics are sums of whole numbers: rows with a bit set, or steps of the range of a column. Tables of zeros and
-ones are stored as bits, 64 columns per word, and counted and weighted a word at a time:
+All statistics are sums of whole numbers: rows with a bit set, or values in steps of the range of a column. Tables of
+zeros and ones are stored as bits, 64 columns per word. Kernels count and weight a word at a time:
 
     column c of a row is bit c % 64 of word c // 64
 
@@ -20,9 +20,9 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.bit_sums import WORD, add_bits, weigh_bits
 from bigforest.kernels.llvm.numbers import smaller
 
-# Rows that are packed at a time, so that a word of each stays in the first-level cache.
+# Rows that are packed at a time: one word of each stays in the first-level cache.
 PACKED_ROWS = 512
-# Bits of a counter of rows, and how many of them are kept in registers.
+# Binary digits of the number of rows, and how many of them are kept in registers.
 PLANES = 40
 _LOW_PLANES = np.uint64(3)
 _EIGHT = np.uint64(8)
@@ -33,8 +33,12 @@ _WORD = np.uint64(WORD)
 def pack_bits(columns, slots, bits, word):
     """Set bit c % 64 of bits[r, c // 64] to columns[slots[c], r].
 
-    columns uint8 [slots, rows] of zeros and ones; slots int64 [columns], -1 for a column of zeros; bits uint64 [rows,
-    words]; word uint64 [PACKED_ROWS], scratch. About a sixth of a nanosecond per cell.
+    columns  uint8 [slots, rows], zeros and ones
+    slots    int64 [columns], -1 for a column of zeros
+    bits     uint64 [rows, words], out
+    word     uint64 [PACKED_ROWS], scratch
+
+    Cost: about a sixth of a nanosecond per cell.
     """
     count = np.uint64(slots.size)
     for first in range(0, bits.shape[0], PACKED_ROWS):
@@ -54,7 +58,7 @@ def pack_bits(columns, slots, bits, word):
 
 @inlined
 def add_three(a, b, c):
-    """Return the sums of three words bit by bit, as their lower and their upper bits."""
+    """Add three words bit by bit. Return a word of the lower and a word of the upper binary digits of the sums."""
     odd = a ^ b
     return odd ^ c, (a & b) | (odd & c)
 
@@ -67,7 +71,7 @@ def count_word(bits, rows, number, planes, count):
     planes  uint64 [2, PLANES], scratch
 
     Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1): planes[0, i] has the binary digits of weight
-    2**i so far, and planes[1, i] a word of these digits that waits for another one. Five operations per row.
+    2**i so far, and planes[1, i] a word of such digits that waits to be added in a pair. Five operations per row.
     """
     n = np.uint64(rows.size)
     digit, waiting = planes[ZERO], planes[ONE]
@@ -127,7 +131,7 @@ class SubspaceColumns(NamedTuple):
     value     float64 [rows of the table, columns]; no rows for bits
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value
-    unit      float64 [columns], size of a step; 0 leaves the column out, with values of 0
+    unit      float64 [columns], size of a step; 0 for a column that is left out: its values are 0
     scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
               a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
     """
@@ -142,20 +146,20 @@ class SubspaceColumns(NamedTuple):
 
 
 class Subspace(NamedTuple):
-    """A family of splits in a subspace, and scratch of one growing tree; width: number of columns, or of bits.
+    """Rules of splits in a subspace, and scratch of one growing tree. width: number of columns, or of bits in a row.
 
     space    the columns of the tree
-    drawn    uint64, number of columns that a node draws; if all, no draw is needed
+    drawn    uint64, number of columns that a node draws; if it is the number of all columns, nothing is drawn
     size     uint64 [1], number of columns of the current node: `drawn`, or all if these cannot split it
     steps    number of steps from mean to mean (`cut_axis`)
-    epochs   of a perceptron (split.py); 0 for none
+    epochs   most passes of a perceptron over the rows (split.py); 0 for no perceptron
     column   uint32 [columns]: the first `size` are the columns of the node, ascending
     mask     uint64 [words], a bit for each column of the node
     start    int64 [classes + 1], where the rows of a class begin in `order`
     order    uint32 [rows], rows of the table, by class
     mean     float64 [classes, width], means of the classes minus `low`
-    weight   float64 [width], of the current direction; undefined for other columns
-    whole    int32 [width], weights for bits; 0 for other columns
+    weight   float64 [width], weights of the current direction; undefined for columns not of the node
+    whole    int32 [width], weights of the current direction for bits; 0 for columns not of the node
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
     stop     float64 [steps + 1]
@@ -233,14 +237,14 @@ def group_by_class(items, total, start, order):
         k = class_of(items[i])
         order[np.uint64(start[k])] = np.uint32(items[i] >> SHIFT32)
         start[k] += 1
-    for k in range(np.uint64(total.size)):  # the end of each is the begin of the next
+    for k in range(np.uint64(total.size)):  # back from the end of each class to its begin
         start[k] -= total[k]
     start[np.uint64(total.size)] = begin
 
 
 @inlined
 def find_class_means(subspace, total):
-    """Fill `mean` for the classes with positive total, int64 [classes]; after group_by_class."""
+    """Fill `mean` for the classes whose total, int64 [classes], is above 0. Call group_by_class before."""
     space, mean = subspace.space, subspace.mean
     for k in range(np.uint64(total.size)):
         if total[k] == 0:
@@ -280,8 +284,7 @@ def distance(subspace, first, second):
 
 @inlined
 def farthest_classes(subspace, total):
-    """Return the two classes (uint64) with the farthest means, the lowest among ties; 0 and 0 if all means are
-    equal."""
+    """Return the two classes (uint64) whose means are farthest apart, the first among ties; 0, 0 if all are equal."""
     first, second = ZERO, ZERO
     most = 0.0
     for k in range(np.uint64(total.size)):

@@ -2,9 +2,10 @@
 
 A node may draw columns, and uses all columns if the drawn ones cannot split it.
 
-central axis  (section 2.1) a cut at one of several stops between the two class means farthest apart.
-perceptron    (section 2.2) trained by the fixed-increment rule (Duda and Hart 1973, section 5.5) on rows augmented by a
-              constant, in the order of the rows, to separate the classes nearer to one of these means from the others.
+central axis  (section 2.1) cuts at one of several stops between the two class means that are farthest apart.
+perceptron    (section 2.2) separates the classes nearer to one of these means from the others. It is trained by the
+              fixed-increment rule (Duda and Hart 1973, section 5.5), in the order of the rows, augmented by a constant.
+              If it does not split the node, the central axis does.
 
 Oracle: tests/naive/subspace.py.
 """
@@ -31,7 +32,7 @@ from bigforest.kernels.subspace.columns import (
     weigh_rows,
 )
 
-# Largest sum of the weights of bits: whole numbers of 32 bits, whose sums are exact in any order.
+# Largest sum of the weights of bits. Weights are whole numbers of 32 bits, so sums are exact in any order.
 MOST_WEIGHT = 2.0**30
 
 
@@ -73,7 +74,7 @@ def weigh_mean(subspace, k):
 
 @inlined
 def place_stops(subspace, begin, end):
-    """Set stop[j] to j steps of `steps` on the way from `begin` to `end`; the first is -inf and the last inf."""
+    """Set stop[j] to begin + (end - begin) * j / steps, except the first to -inf and the last to inf."""
     steps = np.uint64(subspace.steps)
     for j in range(ONE, steps):
         subspace.stop[j] = begin + (end - begin) * (np.float64(j) / np.float64(steps))
@@ -83,7 +84,7 @@ def place_stops(subspace, begin, end):
 
 @inlined
 def count_stops(subspace, items, begin, end):
-    """Set hist[j, k] to the rows of class k with stop[j - 1] < projection <= stop[j], for j from 1 on."""
+    """Set hist[j, k] to the number of rows of class k with stop[j - 1] < projection <= stop[j], for j from 1 on."""
     steps = np.uint64(subspace.steps)
     stop, hist = subspace.stop, subspace.hist
     for j in range(steps + ONE):
@@ -103,9 +104,9 @@ def count_stops(subspace, items, begin, end):
 
 @inlined
 def best_stop(subspace, total, size, min_leaf):
-    """Return the stop with the smallest error, the first among ties; 0 if none leaves both sides min_leaf rows.
+    """Return the stop with the smallest error, the first among ties; 0 if no stop leaves both sides min_leaf rows.
 
-    The error is the sum over classes of the rows on the side that has fewer of them.
+    The error is the sum over the classes of the number of rows on the side with fewer rows of the class.
     """
     left, hist = subspace.left, subspace.hist
     for k in range(np.uint64(total.size)):
@@ -127,7 +128,7 @@ def best_stop(subspace, total, size, min_leaf):
 
 @inlined
 def cut_axis(subspace, node, min_leaf, first, second):
-    """Project the rows on the axis between two class means; return the cut, and True if there is one.
+    """Project the rows on the axis between two class means; return the cut, and True if there is a split.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
     """
@@ -154,7 +155,7 @@ def choose_sides(subspace, total, first, second):
 
 @inlined
 def add_row(subspace, row, sign):
-    """Add a row of the table, with columns scaled, times sign, int32, to the current direction."""
+    """Add a row of the table, in scaled columns, times `sign`, int32, to the current direction."""
     space = subspace.space
     if has_bits(subspace):
         for number in range(np.uint64(space.bits.shape[1])):
@@ -209,7 +210,7 @@ def take_kept(subspace):
 
 @inlined
 def train_perceptron(subspace, items):
-    """Train a perceptron to separate the far side; make its best direction the current one, and return the cut.
+    """Train a perceptron to separate the far classes. Make its best direction the current one, and return the cut.
 
     Training stops after a pass without an error, or after `epochs` passes. The best direction has the fewest errors at
     the end of a pass, the first among ties.
@@ -239,7 +240,7 @@ def train_perceptron(subspace, items):
 
 @inlined
 def count_left(subspace, items, cut):
-    """Set subspace.left[k] to the rows of class k that go left."""
+    """Set subspace.left[k] to the number of rows of class k that go left."""
     for k in range(np.uint64(subspace.left.size)):
         subspace.left[k] = 0
     for i in range(np.uint64(items.size)):
@@ -250,7 +251,8 @@ def count_left(subspace, items, cut):
 def tells_apart(left, total, size, min_leaf):
     """Return True if both sides have min_leaf rows, and not all classes have their majority on the same side.
 
-    left, total  int64 [classes], of the left side and of both; size int64, of both
+    left, total  int64 [classes], number of rows of each class on the left and in the node
+    size         int64, number of rows of the node
     """
     size_l = np.int64(0)
     all_left, all_right = True, True
@@ -301,7 +303,7 @@ def draw_columns(subspace, key, count):
 
 @inlined
 def find_cut(subspace, node, min_leaf):
-    """Find a split of the node in its columns; return the cut of the projections, and True if there is one."""
+    """Find a split of the node in its columns; return the cut of the projections, and True if there is a split."""
     find_class_means(subspace, node.total)
     first, second = farthest_classes(subspace, node.total)
     cut, splits = 0.0, False
@@ -317,7 +319,7 @@ def find_cut(subspace, node, min_leaf):
 def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, number):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
 
-    Return the number of rows on the left, 0 if there is no split; scratch.total_l gets their class weights.
+    Return the number of rows on the left, 0 if there is no split. scratch.total_l is set to their class weights.
     """
     group_by_class(node.items, node.total, subspace.start, subspace.order)
     cut, splits = 0.0, False

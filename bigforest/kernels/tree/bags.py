@@ -38,7 +38,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     draws    int64 [classes], 0 for a class without rows
     replace  True if a row may be drawn again
 
-    One random stream is used for all classes in their order. With replacement, probabilities are off by less than
+    All classes, in their order, use one random stream. With replacement, probabilities are off by less than
     2**-32. Without replacement, each row in turn is drawn with probability (draws left) / (rows left): selection
     sampling (Knuth, TAOCP 3.4.2 S).
     """
@@ -47,7 +47,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     for row in range(np.uint64(counts.size)):
         ends[np.uint64(classes[row])] += np.uint32(1)
     before = np.uint32(0)
-    for c in range(np.uint64(ends.size)):  # begin of the rows of each class in `order`; their end once it is filled
+    for c in range(np.uint64(ends.size)):  # where the rows of each class begin in `order`; once they are filled, end
         size = ends[c]
         ends[c] = before
         before += size
@@ -75,8 +75,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 
 @inlined
 def _part_of(random, total):
-    """Return random * total / 2**64 of two uint64, rounded down: a number from 0 to total - 1, uniform up to
-    rounding."""
+    """Return random * total / 2**64 (uint64), rounded down: a number from 0 to total - 1, uniform up to rounding."""
     low, high = random & _LOW32, random >> _BITS32
     first, second = total & _LOW32, total >> _BITS32
     carry = (low * first) >> _BITS32
@@ -91,7 +90,7 @@ def draw_by_weight(counts, ends, draws, key):
 
     ends  uint64 [rows], cumulative sums of the weights, at most 2**63; all weights are above 0
 
-    A row counts at most 65,535 times. Cost: draws * log2(rows) steps.
+    The count of a row remains at most 65,535. Cost: draws * log2(rows) steps.
     """
     most = np.uint16(0xFFFF)
     total = ends[ends.size - 1]
@@ -108,7 +107,7 @@ def draw_by_weight(counts, ends, draws, key):
 def pack_rows(target, counts, items):
     """Set items to row << 32 | class << 16 | count for the rows with counts > 0, ascending.
 
-    target  uint16 [rows], class of each row, rows <= 2**32; None for regression, with class 0
+    target  uint16 [rows], class of each row, rows <= 2**32; None for regression: items then have class 0
     counts  uint16 [rows], multiplicities
     items   uint64 [rows with counts > 0], out
 

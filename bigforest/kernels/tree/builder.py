@@ -13,14 +13,14 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined
 
 # DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py. The arrays _OF_NODES
-# have one entry per node. The other arrays have the entries of all nodes, of which the first `used` (uint64 [1]) are in
-# use.
+# have one entry per node. Each other array has the entries of the nodes, node by node; `used`, uint64 [1], is their
+# number.
 Entries = TypeVar("Entries", bound=Any)
 _OF_NODES = ("threshold", "size", "missing")
 
 
 def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
-    """Return the pool with room for `nodes` nodes and `entries` more entries: double arrays that are too short."""
+    """Double the arrays that are too short for `nodes` nodes and `entries` more entries. Return the pool."""
     used = int(pool.used[0])
     needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
     short = [name for name, size in needed.items() if getattr(pool, name).size < size]
@@ -34,14 +34,14 @@ def trimmed(pool: Entries, nodes: int) -> Entries:
 
 
 def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array at twice its length."""
+    """Return a copy of twice the length, with the array at its beginning."""
     longer = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     longer[: len(array)] = array  # pages that are not written take no memory
     return longer
 
 
-# Initial capacity. Trees rarely have more nodes than rows, and untouched memory is free. Class counts are limited,
-# because some systems count allocated memory that is untouched.
+# Limits of the initial number of nodes, which is otherwise the number of rows: trees rarely have more nodes, and
+# untouched memory is free. Class counts are limited because some systems count untouched memory.
 _MOST_COUNTS = 1 << 22
 _FEWEST_NODES = 256
 # Initial depth of the stack, enough for most trees.
@@ -51,7 +51,7 @@ _DEPTH = 64
 class Rules(NamedTuple):
     """Stopping rules and options of a tree, as plain numbers for kernels.
 
-    max_depth  -1 is unlimited
+    max_depth  -1 if unlimited
     chance     probability of drawing a feature times 2**53; -1 if mtry features are drawn
     """
 
@@ -65,7 +65,7 @@ class Rules(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """The roots of trees that are grown one after the other, or the node below which a part of a tree is grown.
+    """The roots of trees that are grown one after the other, or the node from which a subtree is grown.
 
     start     uint64 [trees + 1], tree t has the items start[t]:start[t + 1], at least one
     key       uint64 [trees], random keys of the roots
@@ -80,7 +80,7 @@ class Roots(NamedTuple):
 
     @classmethod
     def single(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
-        """Return the root of a single tree, or of a part of one, with `rows` rows."""
+        """Return the root of a single tree or subtree with `rows` rows."""
         return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
 
     @property
@@ -95,7 +95,7 @@ class CodeTree(NamedTuple):
     A split sends codes up to left_code to the left. left_code is the largest code on the left in the node, right_code
     the smallest code on the right.
 
-    feature     int32 [nodes]; LEAF or OBLIQUE for nodes without a feature
+    feature     int32 [nodes], or LEAF or OBLIQUE
     right       uint32 [nodes], number of the right child, 0 in a leaf; the left child is the next node
     depth       uint32 [nodes]
     left_code, right_code  uint32 [nodes]; 0 except in axis nodes
@@ -113,7 +113,7 @@ class CodeTree(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Nodes still to be numbered: the right siblings along the path, and the next node on top.
+    """Nodes still to be numbered: on top the next node, below it the right siblings along its path, and other roots.
 
     begin, end  uint64 [room], range of the items
     key         uint64 [room]
@@ -207,7 +207,7 @@ def push(stack, top, begin, end, key, depth, parent, total, constant):
 
 @inlined
 def number_node(nodes, number, stack, top, total):
-    """Write the node at `top` as leaf `number`, without its statistics, which are copied to `total`."""
+    """Write the node at `top` of the stack as leaf `number`, without statistics. Copy its statistics to `total`."""
     for k in range(np.uint64(total.size)):
         total[k] = stack.total[top, k]
     if stack.parent[top] >= 0:

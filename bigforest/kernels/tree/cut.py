@@ -13,7 +13,7 @@ import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# The number of a node that does not remain.
+# Number of a node that does not remain in the tree.
 REMOVED = 0xFFFFFFFF
 
 
@@ -54,7 +54,7 @@ def push_node(heap, size, node, decrease):
 
 @inlined
 def drop_first(heap, size, decrease):
-    """Remove the first node from the heap, which then has `size` nodes."""
+    """Remove the first node from the heap; size: number of nodes after that."""
     node, position = heap[size], 0
     while 2 * position + 1 < size:
         child = 2 * position + 1
@@ -90,7 +90,7 @@ def split_best_first(begin, end, right, decrease, rules, inner, heap):
 
 @inlined
 def prune_splits(begin, end, right, decrease, rules, inner):
-    """Prune subtrees. Set decrease[node] to the decreases of the splits of its subtree, less their costs."""
+    """Prune subtrees. Set decrease[node] to the sum over the remaining splits of its subtree of decrease less cost."""
     for back in range(end - begin):
         node = end - 1 - back  # children before their parent
         saved = 0.0
@@ -115,7 +115,7 @@ def number_reached(begin, end, right, number, inner):
         number[node] = count
         count += 1
         if inner[node]:
-            number[node + 1] = 0  # reached
+            number[node + 1] = 0  # not REMOVED
             number[begin + np.int64(right[node])] = 0
 
 
@@ -125,7 +125,7 @@ def cut_trees(starts, right, decrease, rules, number, inner, heap):
 
     starts    int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1], in preorder
     right     uint32 [nodes], number of the right child within the tree, 0 in a leaf
-    decrease  float64 [nodes], decrease by the split of a node; overwritten
+    decrease  float64 [nodes], decrease of impurity by the split of a node; overwritten
     rules     CutRules
     number    uint32 [nodes], out: the new number of a node within its tree, REMOVED if it does not remain
     inner     bool [nodes], out: True if the node remains and is split

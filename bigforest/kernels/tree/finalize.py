@@ -14,13 +14,13 @@ from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import POISSON, impurity_of
 
-# (1 + x) log(1 + x) - x loses digits by cancellation for smaller x, so a series is used.
+# A series replaces (1 + x) log(1 + x) - x for smaller abs(x), where cancellation would lose digits.
 _SERIES = 0.01
 
 
 @inlined
 def describe_node(nodes, node, sums, impurity):
-    """Return the weight (uint64) of a node, and its impurity, or the mean of the regression targets."""
+    """Return the weight (uint64) of a node, and its impurity or, for regression, the mean of its targets."""
     if sums is not None:
         weight = np.uint64(nodes.counts[node, 0])
         return weight, np.float64(sums[node]) / np.float64(weight)
@@ -31,20 +31,20 @@ def describe_node(nodes, node, sums, impurity):
 
 
 @inlined
-def side_deviance(mean, of_node):
-    """Return half the Poisson deviance of the mean of a child from the mean of its node, `of_node`.
+def side_deviance(mean, node_mean):
+    """Return half the Poisson deviance of the mean of a child from the mean of its node.
 
-    A mean can be negative only by rounding.
+    Means can be negative only by rounding.
     """
-    if of_node <= 0.0:
+    if node_mean <= 0.0:
         return 0.0
-    apart = (larger(mean, 0.0) - of_node) / of_node
+    apart = (larger(mean, 0.0) - node_mean) / node_mean
     if abs(apart) < _SERIES:
         series = 0.0
         for k in range(8, 1, -1):
             series = 1.0 / (k * (k - 1)) - apart * series
-        return of_node * apart * apart * series
-    return of_node * ((1.0 + apart) * logarithm(1.0 + apart) - apart)
+        return node_mean * apart * apart * series
+    return node_mean * ((1.0 + apart) * logarithm(1.0 + apart) - apart)
 
 
 @inlined
@@ -80,7 +80,7 @@ def finalize_nodes(
     value,
     start,
 ):
-    """Compute the columns of the table of trees that trees in codes do not have.
+    """Compute the columns of a table of nodes that trees in codes do not have.
 
     nodes           CodeTree of kernels/tree/builder.py, grown on classes or numbers
     sums            nodes.sum; None for classes
@@ -90,7 +90,7 @@ def finalize_nodes(
     has_thresholds  True if `threshold` has the thresholds of all nodes on entry, False if only of oblique nodes
     impurity        see impurity_of
     scale           float64 [2], offset and step of regression targets, see TargetSpec; not used for classes
-    threshold       float64 [nodes], out: nan in a leaf and on a category; infinite if no value goes right
+    threshold       float64 [nodes], out: nan in a leaf and on a category; infinite if only missing values go right
     default_left    bool [nodes], out: True if rows without a value went left; in nodes without such rows, True if the
                     left child weighs at least as much as the right one; False in leaves and oblique nodes
     gain            float64 [nodes], out: impurity of the node less the weighted mean impurity of its children; nan in a
@@ -125,10 +125,10 @@ def finalize_nodes(
         elif subsets is not None and nodes.right_code[node] == np.uint32(0):
             threshold[node] = np.inf
         elif not has_thresholds:
-            start = np.uint64(offsets[np.uint64(nodes.feature[node])])
+            first = np.uint64(offsets[np.uint64(nodes.feature[node])])
             last = np.uint64(low.size) - np.uint64(1)  # codes may be arbitrary if another process writes to the store
-            below = smaller(start + np.uint64(nodes.left_code[node]), last)
-            above = smaller(start + np.uint64(nodes.right_code[node]), last)
+            below = smaller(first + np.uint64(nodes.left_code[node]), last)
+            above = smaller(first + np.uint64(nodes.right_code[node]), last)
             threshold[node] = midpoint(high[below], low[above])
 
 
@@ -171,7 +171,9 @@ def mean_above(sums, node, centre, spare):
 def describe_numbers(starts, feature, right, sums, spare, impurity, scale, weight, value, gain):
     """Compute weight, mean and decrease of impurity of the nodes of trees from wide weights and weighted sums.
 
-    sums  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
+    sums   int64 [nodes, PARTS], see kernels/common/limbs.py; `carry` is called here
+    spare  int64 [1, PARTS], scratch
+
     For the other arguments see `finalize_nodes` and `describe_classes`.
     """
     for node in range(sums.shape[0]):
@@ -188,8 +190,9 @@ def describe_numbers(starts, feature, right, sums, spare, impurity, scale, weigh
             child_l, child_r = node + 1, starts[tree] + np.int64(right[node])
             w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[child_l, 0]), np.float64(sums[child_r, 0])
             if impurity == POISSON:
-                of_l, of_r = side_deviance(value[child_l], value[node]), side_deviance(value[child_r], value[node])
-                gain[node] = (w_l * of_l + w_r * of_r) / w
+                deviance_l = side_deviance(value[child_l], value[node])
+                deviance_r = side_deviance(value[child_r], value[node])
+                gain[node] = (w_l * deviance_l + w_r * deviance_r) / w
                 continue
             centre = np.int64(np.floor(mean))
             apart = mean_above(sums, child_l, centre, spare) - mean_above(sums, child_r, centre, spare)

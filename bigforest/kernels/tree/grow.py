@@ -7,8 +7,8 @@
             partition its rows stably between its children
             push the children                            their random keys follow from the key of the node
 
-The result for a node depends only on its rows and its key, not on the order of nodes. Several trees can therefore grow
-in one call.
+The split of a node depends only on its rows and its key, not on the order of nodes. Several trees can therefore grow in
+one call.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionT
 
 
 def put_roots(stack: Stack, roots: Roots) -> None:
-    """Put the roots on the empty stack, the first on top, without their statistics."""
+    """Put the roots on the empty stack, the first on top. `grow_while_room` adds their statistics."""
     trees = roots.key.size
     stack.begin[:trees], stack.end[:trees] = roots.start[:-1][::-1], roots.start[1:][::-1]
     stack.key[:trees], stack.depth[:trees], stack.parent[:trees] = roots.key[::-1], roots.depth, -1
@@ -130,7 +130,7 @@ def has_entries(pool, oblique, subspace, mixed):
 
 @inlined
 def begin_entries(pool, number, oblique, subspace, mixed):
-    """Give node `number` no entries in the pool."""
+    """Begin node `number` in the pool, without entries."""
     if oblique is not None:
         pool.size[number] = 0
     if subspace is not None:
@@ -142,7 +142,7 @@ def begin_entries(pool, number, oblique, subspace, mixed):
 
 @inlined
 def is_leaf(weight, sq, depth, rules):
-    """Return True if a node is a leaf for any features: it is pure, too light or too deep."""
+    """Return True if a node is a leaf whatever its features are: it is pure, too light or too deep."""
     return sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth
 
 
@@ -154,9 +154,10 @@ def grow_while_room(
 
     value       int64 [rows], the regression targets; None for classes
     criterion   Criterion
-    oblique     Oblique; growing.pool is DirectionExtras. None for other splits
-    subspace    Subspace; growing.pool is DirectionExtras. None for other splits
-    mixed       CategoricalMissing; growing.pool is Subsets. None if all features are plain numbers
+    oblique     Oblique, with DirectionExtras as growing.pool; None for other splits
+    subspace    Subspace, with DirectionExtras as growing.pool; None for other splits
+    mixed       CategoricalMissing, with Subsets as growing.pool; None for other splits, and if all features are plain
+                numbers
     dictionary  for random splits on features; None for the best splits
 
     Compiled separately for arguments that are None.
@@ -238,9 +239,9 @@ def grow(
     codes       Codes of the table
     by_row      RowMajorCodes of the same table
     items       uint64 [n >= 1], see kernels/common/node_scan.py; class 0 for regression. The items of each tree are
-                reordered in place. The weight of a tree must be below 2**31
+                reordered in place. Their weight must be below 2**31 for each tree
     kind        None for splits on plain numbers; CategoricalMissing for splits on categories and missing values too;
-                Oblique or Subspace for oblique splits. It has scratch, so concurrent calls need one each
+                Oblique or Subspace for oblique splits. It has scratch, so concurrent calls must not share it
     dictionary  for random splits on features; None for the best splits
 
     Return also the pool: DirectionExtras of oblique splits, Subsets of categories and missing values, or None.
