@@ -1,9 +1,9 @@
 """The quality of predicted classes, by scikit-learn's definitions, from rows in batches of any size.
 
-Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so that a mean is the
-same for any batches in any order; without weights its error is at most 2**-41. With weights, the loss of a row is
-multiplied by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve of a class
-against the rest follows exactly from the counts of both at each distinct score.
+Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so a mean is the same
+for any batches in any order. Without weights its error is at most 2**-41. With weights, the loss of a row is multiplied
+by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve of a class against the
+rest follows exactly from the weights of both at each distinct score.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-# Losses are multiples of 1 / _STEPS. 65,536 losses of at most 36.05 sum within 63 bits, so the weights of all rows are
-# scaled to this sum.
+# Losses are multiples of 1 / _STEPS. The sum of 65,536 losses of at most 36.05 fits in 63 bits, so the total weight is
+# scaled to _WHOLE = 65,536.
 _STEPS = 2.0**40
 _WHOLE = 2.0**16
 # Probabilities whose losses are computed together: they fit in a processor cache.
 _CELLS = 1 << 15
 _EPSILON = np.finfo(np.float64).eps
 
-# More classes than this have no areas under the curve: all probabilities would be sorted.
+# Above this number of classes there are no areas under the curve, for which all probabilities would be sorted.
 MOST_CURVES = 100
-# Distinct scores held, and anonymous memory for each while they are merged.
+# Most distinct scores in memory, and anonymous memory for each while they are merged.
 MOST_SCORES = 1 << 18
 SCORE_BYTES = 120
 
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class against all others, or all classes if `code` is None. All but the first two count rows by weight.
+    """One class against all others, or all classes if `code` is None. Rows count by weight, except in the first two.
 
-    rows       rows of the class; predicted: rows predicted to be of it.
-    precision, recall, f1   0 if the denominator is 0; for all classes: the mean over those that occur ("macro").
+    rows       number of rows of the class; predicted: number of rows predicted as the class.
+    precision, recall, f1   0 if the denominator is 0; for all classes: the mean over the classes that are the truth or
+               the prediction of a row ("macro").
     log_loss   mean of -ln p(truth), p clipped to [eps, 1 - eps] of float64.
-    brier      mean of (p - truth)**2; for all classes: the mean of the sum over them, halved if there are two.
-    auc        area under the ROC curve of the class against the rest, the same for both of two; for all classes: the
-               mean over the classes that have one (macro, one against rest). None if all rows or no row are of the
-               class, there are more than MOST_CURVES classes, or the scores were too many.
+    brier      mean of (p - truth)**2; for all classes: the mean of the sum over the classes, halved if there are two.
+    auc        area under the ROC curve of the class against the rest, the same for both classes if there are two; for
+               all classes: the mean over the classes that have an area (macro, one against rest). None if all rows or
+               no row are of the class, there are more than MOST_CURVES classes, or the scores were too many.
     """
 
     code: int | None
@@ -59,7 +60,7 @@ class ClassMetrics:
 class Metrics:
     """Sums of the metrics of classes over rows, which come in batches.
 
-    total  largest sum of the weights of all rows; None without weights.
+    total  upper bound of the sum of the weights of all rows; None without weights.
     """
 
     def __init__(self, classes: int, max_scores: int = MOST_SCORES, total: int | None = None) -> None:
@@ -68,7 +69,7 @@ class Metrics:
         self._classes = classes
         self._total = total
         self._counts = np.zeros((3, classes), np.int64)  # rows, predicted, right
-        self._weights = self._counts if total is None else np.zeros_like(self._counts)  # of these
+        self._weights = self._counts if total is None else np.zeros_like(self._counts)  # of the same rows
         self._losses = np.zeros((2, classes), object)  # log loss and Brier score of each class, Python's integers
         self._loss = 0
 
@@ -78,7 +79,7 @@ class Metrics:
 
     @property
     def accuracy(self) -> float:
-        """Share of the rows whose prediction is their class, by weight; there must be rows."""
+        """Share of the rows with the right prediction, by weight; there must be rows."""
         return int(self._weights[2].sum()) / int(self._weights[0].sum())
 
     def add(
@@ -178,15 +179,15 @@ class Metrics:
 
 
 def curves_of(classes: int) -> int:
-    """Return the number of ROC curves: one of two classes, one of each of several against the rest; 0 for very many."""
+    """Return the number of ROC curves: 1 for two classes; one per class for 3 to MOST_CURVES classes; else 0."""
     return 1 if classes == 2 else classes if 2 < classes <= MOST_CURVES else 0
 
 
 class Scores:
     """Distinct scores, 0 or more, ascending, with the weight of the rows of the first and of the second class at each.
 
-    At most `most` scores above `above` are kept. Beyond that the upper ones are dropped: `limit` is then the lowest
-    dropped score, and another pass over the rows finds the scores above those kept.
+    Scores up to `above` are not counted. At most `most` scores are kept. If there are more, the upper ones are dropped:
+    `limit` is then the lowest dropped score, and another pass over the rows counts the scores from it on.
     """
 
     def __init__(self, most: int, above: float = -np.inf) -> None:
@@ -214,7 +215,7 @@ class Scores:
         if not waiting:
             return
         scores = np.concatenate([part for part, _, _ in waiting])
-        # Scores are 0 or more, so their bits are in their order; the sign makes room for the class.
+        # Scores are 0 or more, so their bits have the same order, and the sign bit is free for the class.
         keys = scores.view(np.uint64)
         keys <<= np.uint64(1)
         keys |= np.concatenate([part for _, part, _ in waiting])
@@ -245,12 +246,12 @@ class Scores:
         self._merge_many()
 
     def _merge_many(self) -> None:
-        """Merge once the waiting scores fill the free space, a quarter of the limit and half of the merged scores."""
+        """Merge once as many scores wait as there are free places, and a quarter of `most`, and half of the merged."""
         if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
             self.merge()
 
     def _take(self, values: NDArray[np.float64], counts: Sequence[NDArray[np.int64]]) -> None:
-        """Add counts of ascending scores, and drop scores beyond the limit."""
+        """Add counts of ascending scores, and drop the upper scores if there are more than `most`."""
         if self.values.size and values.size:
             values = np.concatenate([self.values, values])
             order = np.argsort(values, kind="stable")  # merges sorted runs
@@ -279,7 +280,7 @@ def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
 class Area:
     """Area under the ROC curve, from counts of ascending scores, added pass after pass.
 
-    It is the chance that a row of the second class has a higher score than a row of the first; ties count half.
+    It is the probability that a row of the second class has a higher score than a row of the first; ties count half.
     """
 
     def __init__(self) -> None:

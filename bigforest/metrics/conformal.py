@@ -2,11 +2,11 @@
 
 Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
 errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
-where calibration rows and new rows are exchangeable. It is taken in each category apart (Mondrian, Vovk 2005): bins of
-predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
+if calibration rows and new rows are exchangeable. The bound is computed for each category alone (Mondrian, Vovk 2005):
+bins of predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
 
 Intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020): the forest without calibration row i consists of
-the trees whose bags leave it out. With f_i its prediction for a new row, and R_i its error on row i, the interval is
+the trees whose bags leave it out. Let f_i be its prediction for a new row, and R_i its error on row i. The interval is
 from the floor(alpha (n + 1))-th smallest of the n numbers f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the
 f_i + R_i, alpha = 1 - coverage. It contains the true value with a probability of at least 1 - 2 alpha, for any data, if
 rows are exchangeable, the number of trees was drawn from a binomial distribution, and no option was selected on the
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, counted
 
-# Bins of predictions, and the fewest rows of one, below which the quantile would be imprecise. High coverage needs more
-# rows, so that some are beyond the quantile.
+# Most bins of predictions; fewest rows of a bin, and fewest of its rows beyond the quantile. With fewer rows, the
+# quantile would be imprecise.
 MOST_BINS = 20
 _BIN_ROWS = 200
 _BIN_ERRORS = 10
-# Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1 it has the narrowest intervals
-# on one half of the data sets of benchmarks/intervals.py.
+# Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1, this value has the narrowest
+# intervals on the data sets "choose" of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
 # A risk is rounded to a multiple of 1 / _RISK_PARTS, so that rows and errors are compared as 64-bit integers.
 _RISK_PARTS = 10**9
@@ -44,7 +44,7 @@ class Intervals:
 
     edges  edges between the bins of predictions, ascending; the first bin has predictions up to the first edge.
     radii  half the width of the interval in each bin, for rows of difficulty 1; one more than edges.
-    scale  mean spread of the trees, which measures difficulties (`difficulty`); 0 if all rows have difficulty 1.
+    scale  mean spread of the trees, the unit of `difficulty`; 0 if all rows have difficulty 1.
     """
 
     edges: tuple[float, ...]
@@ -71,8 +71,10 @@ class Intervals:
 
 
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Return the difficulty of rows from the spread of their trees and its mean over the calibration rows (Bostrom,
-    Linusson, Lofstrom and Johansson 2017)."""
+    """Return the difficulty of rows (Bostrom, Linusson, Lofstrom and Johansson 2017).
+
+    spread  spread of the trees on each row; scale: mean spread on the calibration rows.
+    """
     return spread / scale + _SENSITIVITY
 
 
@@ -101,7 +103,7 @@ def fit_intervals(
 ) -> Intervals:
     """Calibrate intervals on rows, in bins of the prediction with equally many rows as far as ties allow.
 
-    spread  spread of the trees; errors are divided by the `difficulty` that follows from it. None: equal difficulty.
+    spread  spread of the trees on each row: errors are divided by the `difficulty`. None if all rows have difficulty 1.
 
     Raises ConfigError if there are too few rows.
     """
@@ -135,7 +137,7 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
     Classes with too few rows are calibrated together, see `pooled_categories`.
 
     truth  the class of each row.
-    share  the share of the votes for this class.
+    share  the share of the votes for the class of the row.
 
     Raises ConfigError if all rows together are too few.
     """
@@ -150,10 +152,10 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
 
 
 class RejectCurve(NamedTuple):
-    """Number of rows with at least some confidence, and of the wrong ones among them, for each confidence.
+    """Predicted rows, and errors among them, if all rows of at least some confidence are predicted.
 
-    confidence  float64, the values that occur, descending.
-    predicted   int64, number of rows.
+    confidence  float64, distinct confidences of the rows, descending.
+    predicted   int64, number of rows of at least this confidence.
     wrong       int64, number of these rows whose predicted class is not the true one.
     """
 
@@ -165,9 +167,9 @@ class RejectCurve(NamedTuple):
         """Choose the least share of votes for the predicted class at which a row is predicted; infinity to predict
         none.
 
-        The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The
-        point where it exceeds the risk minimises errors minus `risk` times predicted rows over all thresholds (Chow
-        1970); among ties as many rows as possible are predicted. Raises ConfigError where there are too few rows.
+        This threshold minimises errors minus `risk` times predicted rows (Chow 1970); among ties as many rows as
+        possible are predicted. Equivalently, the error at each confidence, fitted by isotonic regression so that it
+        does not rise with the confidence, exceeds the risk below the threshold. Raises ConfigError for too few rows.
         """
         exact, rows = exact_share(risk), int(self.predicted.max(initial=0))
         if rows * exact < 1:
@@ -228,12 +230,15 @@ def check_enough_rows(rows: int, coverage: float) -> None:
 
 
 def exact_share(share: float) -> Fraction:
-    """Return the number as written: exactly 0.9, not the nearest float64."""
+    """Return the decimal number as written: 0.9 is 9/10, not the nearest float64."""
     return Fraction(repr(float(share)))
 
 
 def rank_of(coverage: float, rows: int) -> int:
-    """Return the rank, from 1, of the calibration error that bounds the error of a new row; rows: their number."""
+    """Return the rank, from 1, of the calibration error that bounds the error of a new row.
+
+    rows  number of calibration rows.
+    """
     return ceil(exact_share(coverage) * (rows + 1))
 
 
@@ -248,8 +253,8 @@ class ByCategory:
 
     column      name of the column.
     dtype       name of its type in the calibration rows.
-    levels      its values there, as text.
-    calibrated  one for the rows of each level, then one for other levels, and one for missing values.
+    levels      values of the column in the calibration rows, as text.
+    calibrated  intervals or sets for each level, then for other levels, and for missing values.
     """
 
     column: str
@@ -267,8 +272,10 @@ class ByCategory:
         return any(each.by_spread for each in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
-        """Yield the rows of each category, ascending, and its intervals or sets. codes: place of each row in
-        `calibrated`."""
+        """Yield the rows of each category, ascending, and its intervals or sets.
+
+        codes  category of each row: its place in `calibrated`.
+        """
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
         for fitted, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
@@ -289,7 +296,7 @@ def fit_by_category(
     Categories with too few rows are calibrated together (`pooled_categories`), categories without rows on all rows.
 
     codes  category of each calibration row: the place of its level, or len(levels) + 1 if the value is missing.
-    fit    calibrates on some of the rows.
+    fit    function that calibrates on some of the rows, given as a mask.
 
     Raises ConfigError if all rows together are too few.
     """
@@ -308,13 +315,13 @@ def fit_by_category(
 # does not depend on the order in which a matrix product adds them.
 _STEPS = 2.0**40
 MOST_TREES = 1 << 13
-# Cells, rows times calibration rows, that are in memory at a time.
+# Most cells, rows times calibration rows, that are in memory at a time.
 _CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JackknifeIntervals:
-    """Intervals from the trees that were grown without each calibration row.
+    """Intervals from the predictions, for each calibration row, of the trees grown without it.
 
     errors  float64 [rows], error of each calibration row by the trees whose bags do not contain it.
     left    float64 [trees, rows], 1 if the row is not in the bag of the tree, else 0.
@@ -336,7 +343,7 @@ class JackknifeIntervals:
         """Return the lower and upper end for each row, float64 [rows, 2].
 
         values  predictions of each tree as whole numbers (`whole_values`), float64 [rows, trees].
-        unit    the factor of these whole numbers.
+        unit    the value of the whole number 1.
         """
         limits = np.empty((len(values), 2))
         step = max(1, _CELLS // self.errors.size)
@@ -363,7 +370,7 @@ def check_trees(trees: int) -> None:
 
 
 def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the values of leaves as whole numbers, and the factor of these."""
+    """Return the values of leaves as whole numbers, and the value of the whole number 1."""
     largest = float(np.abs(values).max(initial=0.0))
     unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
     return np.rint(values / unit), unit

@@ -1,6 +1,6 @@
 """The errors of predicted numbers, by scikit-learn's definitions, from rows in batches of any size.
 
-Grid of a few values of a column, at equal shares of its rows.
+Also a grid of a few values of a column, at equal shares of its rows (`quantile_grid`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# The square of a difference of numbers up to here is finite.
+# The square of a difference of two numbers up to this size is finite.
 LARGEST = 1e150
 
 # Numbers that are added up at a time.
@@ -24,10 +24,10 @@ class NumberMetrics:
     """The errors of predicted numbers. Rows count by weight.
 
     r2   share of the variance that is explained: 1 - mse / variance; if the variance is 0, 1 if every prediction is
-         right, else 0. None for less than two rows.
-    mse  mean of the squared differences; mae: of the absolute differences.
-    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0. None if it was not requested, or if a y
-         is negative or a p is not positive, which scikit-learn refuses.
+         right, else 0. None for fewer than two rows.
+    mse  mean of the squared errors; mae: mean of the absolute errors.
+    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0. None if it was not requested, or if a
+         target y is negative or a prediction p is not positive, which scikit-learn refuses.
     """
 
     r2: float | None
@@ -72,8 +72,8 @@ class ExactSum:
 class NumberSums:
     """Sums of the metrics of regression over rows, which come in batches. Squares are rounded once, sums are exact.
 
-    origin   a number near the targets, which is subtracted before they are squared, so that few digits are lost.
-    total    largest sum of the weights of all rows; None without weights.
+    origin   a number near the targets. It is subtracted from the targets before they are squared: few digits are lost.
+    total    upper bound of the sum of the weights of all rows; None without weights.
     poisson  True to sum the Poisson deviance as well.
     """
 
@@ -82,7 +82,7 @@ class NumberSums:
         self._total = total
         self._weight = ExactSum()
         self._origin = origin
-        self._sums = [ExactSum() for _ in range(4)]  # of targets, their squares, squares and sizes of differences
+        self._sums = [ExactSum() for _ in range(4)]  # targets, their squares, squared errors, absolute errors
         self._deviance = ExactSum() if poisson else None
 
     def add(
@@ -126,6 +126,8 @@ class NumberSums:
 
 
 def quantile_grid(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
-    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column. At
-    least one value is given, none missing."""
+    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column.
+
+    values  at least one, none missing.
+    """
     return np.unique(np.quantile(values, np.linspace(0.0, 1.0, points), method="inverted_cdf"))

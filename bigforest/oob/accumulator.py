@@ -25,10 +25,10 @@ class OobAccumulator(NamedTuple):
     """Votes on a range of rows; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
     votes       float64 [rows, classes], [rows, 1] of numbers, or [rows, lambdas]: votes for the true class by lambda
-    voters      uint32 [rows], number of trees
-    prediction  uint16 [rows]; empty for regression, where it is votes / voters, and by lambdas
-    spread      float64 [rows, 3], of the unshrunk predictions, see kernels/predict/accumulate.py new_spread; empty for
-                classes, and by lambdas
+    voters      uint32 [rows], number of trees that voted
+    prediction  uint16 [rows], predicted class; empty by lambdas, and for regression, where votes / voters is predicted
+    spread      float64 [rows, 3], sums of the unshrunk predictions, see kernels/predict/accumulate.py new_spread; empty
+                by lambdas, and for classes
     """
 
     votes: NDArray[np.float64]
@@ -85,11 +85,11 @@ def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None
 
 
 def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
-    """Return the loss of a regression forest of this configuration; for classes, only its unit is used, which is 1."""
+    """Return the loss of a regression forest of this configuration. For classes, only the unit is used, which is 1."""
     if config.criterion != "poisson":
         return NumberLoss(error_unit(store))
     most = float(store.spec.target.values(store.target.max()))
-    # The largest possible deviance is that of the largest target if the floor is predicted: 70.1 times the target.
+    # The deviance is largest if the floor is predicted for the largest target: 70.1 times this target.
     root = math.sqrt(2.0**61 / store.rows / 71.0 / most)
     return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), least_counted(most))
 
@@ -102,8 +102,8 @@ def least_counted(largest: float) -> float:
 def error_unit(store: Store) -> float:
     """Return the factor of regression errors, see NumberLoss; 1 for classes.
 
-    Predictions are means of targets, so errors are at most the range of the targets. If all targets are zero, their
-    step is tiny, and the factor is the largest power of two.
+    Predictions are means of targets, so errors are at most the range of the targets. If all targets are zero, the step
+    of targets is tiny, and the factor is the largest power of two.
     """
     if not store.spec.target.is_regression:
         return 1.0
@@ -113,7 +113,7 @@ def error_unit(store: Store) -> float:
 
 
 def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
-    """Write the arrays of a tally to a file (storage/array_file.py). Each attempt of a task writes its own file."""
+    """Write the arrays of a tally to a file (storage/array_file.py). A task that runs twice writes two files."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
     write_arrays(path, _TALLY_TYPES, *accumulator)
     return path

@@ -4,7 +4,8 @@
    (`losses_by_lambda`). The loss is the log loss; for regression NumberLoss. The lambda with the lowest loss is chosen
    if it lowers the loss of the leaves as grown by more than one standard error of the difference, paired by row.
 2. Power: compute the log loss of each row with each power, from all its votes with the chosen lambda
-   (`losses_by_power`). The power with the lowest loss must lower the loss of the shares by two standard errors.
+   (`losses_by_power`). The power with the lowest loss is chosen if it lowers the loss of the shares by more than two
+   standard errors.
 
 The same rows are used to choose and to evaluate. Losses are therefore also cross-fitted: each half of the rows is
 evaluated with the choice of the other half. A class without votes has the probability 0 and the same loss with any
@@ -41,14 +42,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # Standard errors by which a choice must be better than no shrinkage, or the power 1. Losses with different lambdas
 # differ little; a power that is not needed costs more (benchmarks/columns.md).
 _LAMBDA_ERRORS, _POWER_ERRORS = 1, 2
-# The loss is flat around the best power.
+# The loss is flat around the best power, so few powers suffice.
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)
 
 Kind = TypeVar("Kind", bound=Choice)
 
 
 class ChoiceLosses(NamedTuple):
-    """Losses of rows with each lambda, or with each power. The first one is lambda 0, or the power 1.
+    """Losses of rows with each lambda, or with each power. If several are tried, the first is lambda 0 or the power 1.
 
     losses   int objects [2, tried], weighted sums of the losses of each half of the rows, in steps
     squares  int objects [2, tried], sums over the rows of the squared difference between a loss and the first loss
@@ -84,10 +85,10 @@ def losses_by_lambda(
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> ChoiceLosses:
-    """Return the losses of rows from `first` on, from their votes for the true class or the number, on threads.
+    """Return the losses of rows from `first` on, from the votes for their true classes or numbers, on threads.
 
     loss  loss of predicted numbers
-    held  bool [rows], True for rows that are held out of all bags and do not count; None for none
+    held  bool [rows], True for rows that are held out of all bags and do not count; None if no rows are
     """
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -139,8 +140,8 @@ def _add_losses(
 
     def of_block(start: int) -> ChoiceLosses:
         block, begin = votes.rows(start, start + step), first + start
-        left_out = block.voters > 0 if held is None else (block.voters > 0) & ~held[start : start + step]
-        used = np.flatnonzero(left_out)
+        counted = block.voters > 0 if held is None else (block.voters > 0) & ~held[start : start + step]
+        used = np.flatnonzero(counted)
         weight = row_weights(store, begin, begin + block.voters.size)
         row_weight = np.ones(used.size, np.int64) if weight is None else weight[used]
         weighted = losses(begin, block, used) * (row_weight * STEPS)[:, None]
@@ -154,7 +155,7 @@ def _add_losses(
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return a mask of the rows in the second half of the table; rows: row numbers."""
+    """Return True for row numbers in the second of two halves. Both halves have rows from all parts of the table."""
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
@@ -178,8 +179,8 @@ def _choice(kind: type[Kind], tried: tuple[float, ...], choice_losses: ChoiceLos
 
 
 def _choose(losses: NDArray[np.object_], squares: NDArray[np.object_], errors: int) -> int:
-    """Return the place of the lowest loss, the first among ties, if it is below the first loss by `errors` standard
-    errors; otherwise 0.
+    """Return the place of the lowest loss, the first among ties, if it is below the first loss by more than `errors`
+    standard errors; otherwise 0.
 
     The standard error is the root of the sum of the squared differences, as if their mean were 0.
     """

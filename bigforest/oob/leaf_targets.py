@@ -1,11 +1,11 @@
 """Write the training targets of each leaf, for quantiles, once the trees are grown (read by forest/leaf_targets.py).
 
-1. Sort the different targets of the table; number the targets of all rows by them.
-2. For each tree, recompute the bag and route its rows (leaves.py): each row has a key, leaf << 32 | target.
-3. Sort the keys, and add up the weights of equal ones. Keys come in windows that fit in memory (`_windows`).
+1. Sort the different targets of the table. The number of a target is its place among them.
+2. For each tree, recompute the bag and route its rows (leaves.py). The key of a row is leaf << 32 | target number.
+3. Sort the keys, and add up the weights of equal keys. Keys come in windows that fit in memory (`_windows`).
 
-Arrays with an entry for each row or node are mapped where they do not fit into the budget. It does not matter how the
-trees were grown.
+Arrays with an entry for each row or node are mapped if they do not fit into the budget. The files do not depend on how
+the trees were grown.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _KEY = 56
 # Bytes of a row of the table and of the bag in arrays that may be mapped: targets and their numbers; keys and weights.
 _ROW = 24
 _BAG_ROW = 16
-# Windows of keys are chosen by at most one of this many keys of a window.
+# The sample of keys that divides keys into windows is at most a window divided by this number.
 _SAMPLED = 8
-# Targets in a row group of their file, as many as pyarrow writes of a large table.
+# Targets in a row group of their file, as many as pyarrow writes for a large table.
 _GROUP = 1 << 20
-# Nodes of a part of several trees, at most (grow/memory.py part_size).
+# Most nodes of a part of several trees (grow/memory.py part_size).
 _PART_NODES = 2_000_000
-# Bytes of tiles and of a block on its way.
+# Bytes of tiles, and of a block that is being routed.
 TILES = 32 << 20
 
 
@@ -77,7 +77,7 @@ def part_nodes(shape: Shape, config: TrainConfig) -> int:
 
 
 def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int, int]:
-    """Return the bytes of a task: except for its nodes and rows, of arrays of these, and of all keys."""
+    """Return the bytes of a task: of the arrays of its nodes and rows, of all its keys, and, first, of all else."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     bag = distinct_rows(shape.rows, config)
@@ -86,7 +86,7 @@ def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int, int]:
 
 
 def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
-    """Return the number of tasks at once in each process; needed: of `task_bytes`."""
+    """Return the number of tasks at once in each process; needed: bytes of the process, and bytes of each task."""
     if resources.memory is None:
         return resources.workers
     shared, task = needed
@@ -124,11 +124,11 @@ def write_targets(job: ForestJob) -> None:
 class _Room(NamedTuple):
     """Memory of a task.
 
-    made    makes an array of zeros, of a shape and a type
+    make    function that makes an array of zeros from a shape and a type
     window  most targets or keys in memory
     """
 
-    made: Callable[..., NDArray[Any]]
+    make: Callable[..., NDArray[Any]]
     window: int
 
     @classmethod
@@ -138,7 +138,7 @@ class _Room(NamedTuple):
 
 
 def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
-    values = room.made(store.rows, np.float64)
+    values = room.make(store.rows, np.float64)
     for block in range(block_count(store.rows)):
         span = block_span(store.rows, block)
         values[span.start : span.stop] = store.numbers(span.start, span.stop)
@@ -153,11 +153,11 @@ def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
 
 
 def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray[np.uint32]:
-    """Return the place of each row's target among the different ones, uint32 [rows].
+    """Return the place of each row's target among the different targets `values`, uint32 [rows].
 
-    For some values at a time, so that a mapped array of values is read in order.
+    Values are looked up in one window after the other, so a mapped array of values is read in order.
     """
-    codes = room.made(store.rows, np.uint32)
+    codes = room.make(store.rows, np.uint32)
     for begin in range(0, values.size, min(room.window, values.size)):
         window = values[begin : begin + room.window]
         for block in range(block_count(store.rows)):
@@ -171,12 +171,14 @@ def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> ND
 def write_leaf_targets(
     sampler: Sampler, trees: Trees, directory: Path, scratch: Path, window: int | None, entries: range
 ) -> None:
-    """Task: write the targets of the leaves of the trees of a part. window: most keys in memory, where large arrays are
-    files in `scratch`; None where all fit."""
+    """Task: write the targets of the leaves of the trees of a part.
+
+    window  most keys in memory, with large arrays as files in `scratch`; None if all arrays fit in memory
+    """
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
         room = _Room.of(folder, window)
-        packed, numbers = load_trees(store, trees, entries, 1, room.made), trees.numbers(entries)
+        packed, numbers = load_trees(store, trees, entries, 1, room.make), trees.numbers(entries)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
         path = leaf_targets_path(directory, numbers.start)
         codes = _target_places(store, _different_targets(store, room), room)
@@ -191,21 +193,21 @@ def write_leaf_targets(
 
 
 def _leaves(key: NDArray[np.uint64], weight: NDArray[np.uint64]) -> LeavesOfTree:
-    """Return leaves of a tree from their keys, ascending and different, and the weights of these."""
+    """Return leaves of a tree from their keys, ascending and different, and the weight of each key."""
     leaf = key >> np.uint64(32)
-    start = np.flatnonzero(np.append(True, leaf[1:] != leaf[:-1]))
-    ends = np.append(start, key.size)
-    return LeavesOfTree(leaf[start].astype(np.uint32), ends, key.astype(np.uint32), _scale_weights(weight, ends))
+    first = np.flatnonzero(np.append(True, leaf[1:] != leaf[:-1]))
+    start = np.append(first, key.size)
+    return LeavesOfTree(leaf[first].astype(np.uint32), start, key.astype(np.uint32), _scale_weights(weight, start))
 
 
 def _keys(
     sampler: Sampler, packed: PackedTrees, place: int, tree: int, codes: NDArray[np.uint32], room: _Room
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the key, leaf << 32 | target, and the weight of each row in the bag of a tree."""
+    """Return the key, leaf << 32 | number of the target, and the weight of each row in the bag of a tree."""
     store = sampler.store
     blocks = range(block_count(store.rows))
     rows = sum(int(np.count_nonzero(sampler.block(tree, block))) for block in blocks)
-    key, weight = room.made(rows, np.uint64), room.made(rows, np.uint64)
+    key, weight = room.make(rows, np.uint64), room.make(rows, np.uint64)
     done = 0
     for block in blocks:
         bag, span = sampler.block(tree, block).astype(np.uint64), block_span(store.rows, block)
@@ -252,8 +254,10 @@ def _add_weights(
 
 
 def _scale_weights(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Scale the weights of the targets of a leaf, which begin at `start`, down if their sum reaches 2**32; a share is
-    then off by about 2**-32."""
+    """Scale down the weights of each leaf whose sum reaches 2**32. A share is then off by about 2**-32.
+
+    start  the weights of leaf i are weights[start[i] : start[i + 1]]
+    """
     total = np.add.reduceat(weights, start[:-1])
     large = total >= np.uint64(2**32)
     if large.any():

@@ -59,13 +59,13 @@ _NARROW_CODES = 1 << 24
 
 
 def load_trees(
-    store: Store, trees: Trees, entries: range, workers: int, made: Callable[..., NDArray[Any]] = np.empty
+    store: Store, trees: Trees, entries: range, workers: int, make: Callable[..., NDArray[Any]] = np.empty
 ) -> PackedTrees:
     """Read some entries of the trees, packed for routing rows of the store.
 
-    made  function that makes the array of nodes, from a shape and a type
+    make  function that makes the array of nodes from a shape and a type
     """
-    packed = trees.load(entries, workers, made)
+    packed = trees.load(entries, workers, make)
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     return for_store(packed, store, workers)
 
@@ -73,8 +73,7 @@ def load_trees(
 def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     """Convert packed trees for routing rows of the store. The argument must not be used afterwards.
 
-    Thresholds become codes, unless a node is oblique or missing values are filled. Counts of leaves are dropped,
-    because
+    Thresholds become codes, unless a node is oblique or missing values are filled. Counts of leaves are dropped:
     routing does not need them.
     """
     by_code = packed.directions is None and store.spec.fills is None
@@ -108,6 +107,7 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
 
 
 def runs_of(parts: Sequence[range]) -> list[list[range]]:
+    """Divide parts, ascending, into lists of parts that follow each other without a gap."""
     runs: list[list[range]] = []
     for part in parts:
         if runs and runs[-1][-1].stop == part.start:
@@ -182,7 +182,7 @@ def leaves_of_rows(
 def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
     """Call `use` for some of the rows `span` of one block at a time.
 
-    use  takes inputs and scratch of kernels/predict/accumulate.py, and the slice of its rows within `span`
+    use  function of inputs and scratch for kernels/predict/accumulate.py, and the slice of the rows within `span`
     """
     router = RowRouter(packed, store.spec)
     start, stop = span.start, span.stop
@@ -228,7 +228,7 @@ class OobTrees:
     def __init__(self, job: ForestJob, lambdas: int, parts: Sequence[range] | None = None) -> None:
         self._job, self._lambdas, self._parts = job, lambdas, parts
         self._find_files()
-        # The least that is loaded together: the ballots of a file, or an entry of a missing part.
+        # Bytes of the smallest units that are loaded: the ballots of a file, or an entry of a missing part.
         missing = [_trees_of(job, run) for run in runs_of(self.missing)]
         sizes = np.concatenate([self._ballots, *(entry_bytes(trees, lambdas) for trees in missing)])
         entries = max((ENTRY_BYTES * int(trees.list_entries.max()) for trees in missing), default=0)
@@ -265,7 +265,7 @@ class OobTrees:
         self._find_files()
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges of rows; votes on the rows of a range are added up together."""
+        """Return the ranges of rows whose votes are added up together."""
         nodes = self._nodes // max(sum(len(file.trees) for file in self.files), 1)
         store, executor = self._job.store, self._job.resources.executor(1)
         return row_ranges(store.rows, range_rows(store.shape, self._job.config, self.plan.rows, nodes, executor))
@@ -290,7 +290,7 @@ class OobTrees:
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
-    """Return the bytes of each entry while rows are routed through it, or while its ballots are converted."""
+    """Return the larger of the bytes of each entry while rows are routed and while its ballots are converted."""
     impure = trees.nodes if trees.header.spec.target.is_regression else trees.impure_leaves
     ballots = loaded_bytes(trees.nodes, impure, trees.header.spec.target.answer_width, lambdas)
     return np.maximum(trees.sizes(), ballots)
