@@ -56,8 +56,8 @@ class ImageConfig:
     """Options of a conversion; see `bigforest.images_to_features`. Raises ConfigError.
 
     size       rows and columns; "20x20" becomes (20, 20); None for the size of the images.
-    threshold  if None, 128 is set with neighbours.
-    ink        if None, the threshold is set, or 1 without a threshold.
+    threshold  None becomes 128 with neighbours.
+    ink        None becomes the threshold, or 1 without a threshold.
     """
 
     features: str = "pixels"
