@@ -281,11 +281,11 @@ class SparseRows:
     """
 
     def __init__(self, matrix: Any) -> None:
-        rows = matrix.tocsr()
-        rows.data = as_doubles(rows.data)
-        if rows.dtype.kind not in "biuf":
+        if matrix.dtype.kind not in "biuf":
             raise DataError(f"the sparse matrix has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-        self._rows = rows
+        rows = matrix.tocsr()
+        # Not `rows.data = ...`, which would change a CSR matrix of the caller.
+        self._rows = type(rows)((as_doubles(rows.data), rows.indices, rows.indptr), shape=rows.shape)
         self.shape: tuple[int, int] = matrix.shape
 
     @property

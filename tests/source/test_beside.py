@@ -176,6 +176,15 @@ def test_names__that_are_there_already() -> None:
         bf.train(WHOLE, WHOLE["target"])
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.longdouble])
+def test_sparse__matrix_of_the_caller_is_not_changed(kind: type) -> None:
+    matrix = sparse.csr_matrix(X.astype(kind))
+    before = matrix.copy()
+    bf.train(matrix, Y, trees=2)
+    assert matrix.dtype == kind
+    assert (matrix != before).nnz == 0
+
+
 def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tall = sparse.random(300_000, 40, 0.01, "csc", random_state=np.random.default_rng(2))
     source = open_source(SparseTable(tall, (pl.Series("y", range(300_000)),)), scratch=tmp_path)
