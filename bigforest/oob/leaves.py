@@ -78,12 +78,7 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     """
     by_code = packed.directions is None and store.spec.fills is None
     if by_code:
-        links, other = packed.layout.links[1::2], np.uint64(packed.used.size)
-
-        def places_of(nodes: slice) -> NDArray[np.uint64]:
-            return np.where(links[nodes] > 0, links[nodes] >> packed.layout.shift, other)
-
-        replace_thresholds(packed.layout.thresholds[::2], places_of, packed.used, store, workers)
+        replace_thresholds(packed.layout, packed.used, store, workers)
     return packed._replace(counts=packed.counts[:0].copy())
 
 

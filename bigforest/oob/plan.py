@@ -26,7 +26,7 @@ from bigforest.oob.score_files import ROW_BYTES
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import NODE_BYTES, loaded_tree_bytes, loading_bytes
-from bigforest.predict.packed_trees import SORTED_BYTES, SORTED_NODES
+from bigforest.predict.packed_trees import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.predict.predictor import CHUNK_BYTES
 from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
@@ -177,7 +177,7 @@ def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int
     cells = min(CHUNK_BYTES, 8 * shape.features * block_rows)
     tiles = 2 * max(cells, tile_bytes(shape.features))  # a tile, and the values that fill it
     finding = tiles + _ROW_TREE_BYTES * together * block_rows
-    replacing = SORTED_BYTES * min(SORTED_NODES, nodes)
+    replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     return replacing + workers * max(finding, loading_bytes(nodes, shape.classes))
 
 

@@ -367,73 +367,81 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     return LevelSets(np.uint64(features), mask, low, span, first, words)
 
 
-# Most nodes whose thresholds are sorted together, and bytes of each. These nodes are found among _SEEN_NODES at a time.
-SORTED_NODES = 1 << 20
-SORTED_BYTES = 32
-_SEEN_NODES = 1 << 16
+# Nodes that are listed together, and how many of them threads sort at a time, with the bytes of each of these.
+LISTED_NODES = 1 << 23
+ORDERED_NODES = 1 << 18
+ORDERED_BYTES = 28
+# Values of a dictionary read at a time, so that they stay in the cache.
+_PIECE = 1 << 16
 
 
-def replace_thresholds(
-    thresholds: NDArray[np.float64],
-    places_of: Callable[[slice], NDArray[Any]],
-    used: NDArray[np.int64],
-    store: Store,
-    workers: int,
-) -> None:
+def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
     """Replace every threshold by the largest code that goes left; if there is none, by the code before the first.
 
-    thresholds  float64 [nodes]. Entries of nodes that do not split on one value of a feature stay as they are
-    places_of   function that returns the position in `used` of the feature of each node of a slice; used.size or more
-                for nodes whose entry stays
+    used  features, by their places in links (kernels/predict/flat_tree.py)
 
-    Dictionaries may be larger than memory, so thresholds are looked up in ascending order, which reads the pages of a
-    dictionary in order.
+    Dictionaries may be larger than memory. So each is read once, from its first value to its last, with the nodes on
+    its feature in memory in ascending order of their thresholds.
 
-    Memory: SORTED_BYTES for each of SORTED_NODES, or for all nodes if these are fewer.
+    Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
+    fewer.
     """
-    seen = [slice(first, min(first + _SEEN_NODES, thresholds.size)) for first in range(0, thresholds.size, _SEEN_NODES)]
-    counts = sum(np.bincount(np.minimum(places_of(span), used.size), minlength=used.size + 1) for span in seen)
-    for places, nodes in _portions(counts[: used.size], thresholds.size):  # type: ignore[index]
-        listed, place = _listed(places_of, places, nodes)
-        order = np.lexsort((thresholds[listed], place))
-        ends = np.searchsorted(place[order], np.arange(len(places) + 1)).tolist()
-        tasks = [
-            (store, int(used[places.start + number]), thresholds, listed[order[begin:end]])
-            for number, (begin, end) in enumerate(pairwise(ends))
-            if begin < end
-        ]
-        map_on_threads(_replace_of_feature, tasks, workers)
+    from bigforest.kernels.predict.pack import count_nodes, list_nodes
+
+    nodes = wide.links.size // 2
+    counts = np.zeros(used.size, np.int64)
+    count_nodes(wide, counts)
+    order = np.empty(min(LISTED_NODES, nodes), np.uint32)
+    for places, first, last in _portions(counts, nodes, order.size):
+        part = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
+        node_counts = counts[places.start : places.stop]
+        begins = np.cumsum(node_counts) - node_counts
+        ends = begins.copy()
+        list_nodes(part, places.start, ends, order)
+        features = used[places.start : places.stop]
+        tasks = [(store, features, part.thresholds, order, begins, ends, task, workers) for task in range(workers)]
+        map_on_threads(_replace_of_features, tasks, workers)
 
 
-def _portions(counts: NDArray[np.int64], nodes: int) -> Iterator[tuple[range, range]]:
-    """Yield pairs: places of features, and a range of nodes with at most SORTED_NODES nodes on these features.
+def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:
+    """Yield places of features, and the bounds of a range of nodes with at most `room` nodes on these features.
 
     counts  int64 [places], number of nodes on each feature
-    nodes   number of all nodes. They are cut into several ranges only for a feature with more than SORTED_NODES nodes
+    nodes   number of all nodes. They are cut into several ranges only for a feature with more than `room` nodes
     """
     begin = 0
     while begin < counts.size:
-        fitting = int(np.searchsorted(np.cumsum(counts[begin:]), SORTED_NODES, side="right"))
+        fitting = int(np.searchsorted(np.cumsum(counts[begin:]), room, side="right"))
         places = range(begin, begin + max(fitting, 1))
-        step = nodes if fitting else SORTED_NODES
-        yield from ((places, range(first, min(first + step, nodes))) for first in range(0, nodes, step))
+        step = nodes if fitting else room
+        yield from ((places, first, min(first + step, nodes)) for first in range(0, nodes, step))
         begin = places.stop
 
 
-def _listed(
-    places_of: Callable[[slice], NDArray[Any]], places: range, nodes: range
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the nodes of a range that split on features at these places, and the position of each in `places`."""
-    listed, place = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
-    for first in range(nodes.start, nodes.stop, _SEEN_NODES):
-        seen = places_of(slice(first, min(first + _SEEN_NODES, nodes.stop)))
-        inside = np.flatnonzero((seen >= places.start) & (seen < places.stop))
-        listed.append((first + inside).astype(np.uint32))
-        place.append((seen[inside] - np.asarray(places.start, seen.dtype)).astype(np.uint32))
-    return np.concatenate(listed), np.concatenate(place)
+def _replace_of_features(
+    store: Store,
+    used: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    order: NDArray[np.uint32],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    first: int,
+    step: int,
+) -> None:
+    """Replace the thresholds of every `step`-th used feature from `first` on; its nodes are order[begins:ends]."""
+    from bigforest.kernels.predict.pack import nodes_to_codes
 
-
-def _replace_of_feature(store: Store, feature: int, thresholds: NDArray[np.float64], nodes: NDArray[np.uint32]) -> None:
-    """Replace the thresholds of nodes on a feature. The nodes are sorted by threshold."""
-    lowest = int(store.spec.features[feature].missing)  # the first code is that of missing values, if there are any
-    thresholds[nodes] = store.low(feature)[lowest:].searchsorted(thresholds[nodes], "right") + (lowest - 1)
+    held = max(1, ORDERED_NODES // step)
+    for place in range(first, used.size, step):
+        lowest = int(store.spec.features[int(used[place])].missing)  # code 0 may be that of missing values
+        low = store.low(int(used[place]))[lowest:]
+        nodes = order[begins[place] : ends[place]]
+        batches = [nodes[at : at + held] for at in range(0, nodes.size, held)]
+        if low.size > _PIECE:
+            for batch in batches:
+                batch[:] = batch[thresholds[2 * batch.astype(np.int64)].argsort()]
+        # Each piece begins with the last value of the one before.
+        for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
+            values = low[begin : begin + _PIECE].copy()  # copied: a map would be read at random
+            whole = begin + _PIECE >= low.size
+            batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, whole) :] for batch in batches]

@@ -194,8 +194,8 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
     """Budgets from the smallest on; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "FITTING_BYTES", draws.draw(st.sampled_from([1, 500, 1 << 12])))  # most are mapped
-        patch.setattr(thresholds_to_codes, "SORTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
-        patch.setattr(thresholds_to_codes, "_SEEN_NODES", draws.draw(st.sampled_from([1, 5, 1 << 16])))
+        patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
+        patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
         store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))

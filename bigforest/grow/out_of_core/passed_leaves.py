@@ -40,6 +40,7 @@ from bigforest.grow.row_cache import fill_rows
 from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
+from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.predict.packed_trees import replace_thresholds
 from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, mapped_array, writing_arrays
@@ -55,6 +56,8 @@ _ON_LEVELS = _ON_FEATURES | {"lists": "<i8", "level": "<u4"}
 _ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
 # Nodes whose cuts are converted at a time.
 _STRETCH = 1 << 15
+# Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
+_PLACE, _ONE = np.uint64(32), np.uint64(1)
 
 
 class SplitFiles(NamedTuple):
@@ -142,25 +145,35 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
         values                        1.0       8.0        threshold 4.5
         codes of the table            12 .. 29 | 30 .. 40  below = 29 for rows out of bag
 
-    The codes of a tree are in a mapped scratch file.
+    A dictionary may be larger than memory, so values are not looked up one by one: each dictionary is read once, in
+    order, for all trees. Nodes are in a mapped scratch file, 16 bytes each.
     """
-    used, exact = np.arange(len(store.spec.features)), {}
-    for tree, files in trees.items():
+    scratch = next(iter(trees.values())).arrays["below"].path.parent
+    with local_workdir(scratch) as folder:
+        words = mapped_array(folder, (sum(files.nodes for files in trees.values()), 2), np.uint64)
+    firsts = np.cumsum([0, *(files.nodes for files in trees.values())]).tolist()
+
+    def stretches(files: SplitFiles, first: int, name: str) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield some nodes at a time: words, thresholds, and another array."""
+        threshold, array = files.arrays["threshold"].load(), files.arrays[name].load()
+        for begin in range(0, files.nodes, _STRETCH):
+            span = slice(begin, begin + _STRETCH)
+            yield words[first : first + files.nodes][span], threshold[span], array[span]
+
+    for files, first in zip(trees.values(), firsts, strict=False):
+        for pairs, threshold, feature in stretches(files, first, "feature"):
+            pairs[:, 0] = threshold.view(np.uint64)
+            pairs[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
+    links = words.reshape(-1)
+    layout = NodeLayout(links.view(np.float64), links, _PLACE, np.uint64(0), np.uint64(0))
+    replace_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
+    exact = {}
+    for (tree, files), first in zip(trees.items(), firsts, strict=False):
         folder = files.arrays["below"].path.parent
-        feature, threshold, below = (files.arrays[name].load() for name in ("feature", "threshold", "below"))
-
-        def places_of(nodes: slice, feature: Any = feature, threshold: Any = threshold) -> NDArray[np.int64]:
-            return np.where(np.isnan(threshold[nodes]), used.size, feature[nodes])
-
-        with local_workdir(folder) as work:
-            codes = mapped_array(work, files.nodes, np.float64)
-        codes[:] = threshold
-        replace_thresholds(codes, places_of, used, store, 1)
         with appending(folder, f"cut-{tree}", _CUTS) as (arrays, add):
-            for begin in range(0, files.nodes, _STRETCH):
-                stretch = slice(begin, begin + _STRETCH)
-                is_cut = ~np.isnan(codes[stretch])
-                add(below=np.where(is_cut, np.nan_to_num(codes[stretch]), below[stretch]))
+            for pairs, threshold, below in stretches(files, first, "below"):
+                codes = np.nan_to_num(pairs[:, 0].view(np.float64))
+                add(below=np.where(np.isnan(threshold), below, codes))
         others = {name: array for name, array in files.arrays.items() if name != "threshold"}
         exact[tree] = files._replace(arrays=others | arrays)
     return exact

@@ -1,9 +1,14 @@
-"""Checking and packing the nodes of a forest from disk, one pass each."""
+"""Checking and packing the nodes of a forest from disk, one pass each; and thresholds as codes.
+
+Packed trees that route rows of the store compare codes: each threshold is replaced by the largest code whose value is
+at most the threshold.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.leaf_values import present_classes
@@ -269,3 +274,50 @@ def fill_sets(start, code, first, words):
                 set_words[i] = at
             else:
                 set_words[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))
+
+
+@kernel
+def count_nodes(layout, counts):
+    """Count the axis nodes by the column of their feature: counts int64 [columns], zeros."""
+    columns = np.uint64(counts.size)
+    for node in range(layout.links.size // 2):
+        link = layout.links[2 * node + 1]
+        if link and link >> layout.shift < columns:
+            counts[link >> layout.shift] += 1
+
+
+@kernel
+def list_nodes(layout, first, ends, order):
+    """List the axis nodes on features of columns from `first` on, by column: order uint32 [number of these nodes].
+
+    ends  int64 [columns]: where the nodes of each column begin in `order`; afterwards where they end
+    """
+    columns = np.uint64(ends.size)
+    for node in range(layout.links.size // 2):
+        link = layout.links[2 * node + 1]
+        if link:
+            column = (link >> layout.shift) - np.uint64(first)  # huge for columns before `first`
+            if column < columns:
+                order[ends[column]] = np.uint32(node)
+                ends[column] += 1
+
+
+@kernel
+def nodes_to_codes(thresholds, nodes, values, code, whole):
+    """Replace thresholds by the largest code whose value is at most the threshold; return how many nodes are done.
+
+    thresholds  float64 [2 * all nodes], the threshold of node n at index 2 * n
+    nodes       uint32, ascending by threshold unless `whole`
+    values      float64, ascending, a piece of a dictionary; code: the code of its first value
+    whole       True if the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
+                last value are replaced, and the next piece has to begin with that value
+    """
+    last = values[values.size - 1]
+    for done in range(nodes.size):
+        index = 2 * np.uint64(nodes[done])
+        threshold = thresholds[index]
+        if not whole and threshold >= last:
+            return done
+        below = np.int64(last_up_to(values, np.uint64(0), np.uint64(values.size), threshold))
+        thresholds[index] = np.float64(code + below if values[0] <= threshold else code - 1)
+    return nodes.size
