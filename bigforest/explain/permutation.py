@@ -367,7 +367,7 @@ class LossSums(NamedTuple):
 
 
 class _Permuted(NamedTuple):
-    """Rows with permuted values of some groups of features, no two of which share a feature.
+    """Rows in which some disjoint groups of features have permuted values.
 
     groups    numbers of the groups
     replaced  Replaced of kernels/explain/step.py, with the permuted values

@@ -55,7 +55,7 @@ def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
 
 
 def nonempty_lists(lists: Lists) -> Lists:
-    """Return the lists without those that are empty."""
+    """Drop the empty lists."""
     present = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
     return lists._replace(start=lists.start[present])
 

@@ -201,11 +201,10 @@ def _finite_codes(store: Store, feature: int) -> range:
 
 
 def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
-    """Return the mean of a feature over those of its first `rows` rows that have a code in `codes`; the lowest value if
-    there are none.
+    """Return the mean of a feature over the rows with a code in `codes`, among its first `rows` rows.
 
-    Each value is rounded to the nearest of _STEPS steps of the range of these codes, so the order of rows does not
-    matter.
+    If no row has such a code, return the lowest value. The range of the codes has _STEPS steps. Each value is rounded
+    to the nearest step, so the order of rows does not matter.
     """
     values = store.low(feature)
     low, high = float(values[codes[0]]), float(values[codes[-1]])

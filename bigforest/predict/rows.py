@@ -368,7 +368,7 @@ def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, Fe
 
 
 def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
-    """Return the columns whose values cannot be compared with those of the feature of that name in training."""
+    """Return the names of features whose column has a type that cannot be compared with the type in training."""
     return [
         feature.name
         for feature in spec.features

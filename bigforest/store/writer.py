@@ -373,7 +373,7 @@ class StoreWriter:
         return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
-        """Append the features of `part` to those of the store. Each file of the part is removed once it is copied."""
+        """Append the features of `part` to the store. Remove each file of the part once it is copied."""
         for name, file in part.files.items():
             if name == LEVELS:
                 self._append_levels(file.path)

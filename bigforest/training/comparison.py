@@ -87,7 +87,7 @@ class ComparisonState:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that must be equal to those of a saved comparison for it to be continued."""
+        """Settings of the comparison. A saved comparison is continued only if its settings are equal."""
         compared = {"metric": self.metric, "options": self.options, "candidates": self.candidates}
         shared = {"target": self.run.target, "exclude": self.run.exclude, "trees": self.run.config.trees}
         return json.loads(json.dumps(compared | shared, default=str))

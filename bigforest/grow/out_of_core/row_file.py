@@ -136,7 +136,7 @@ def row_nodes(
 
 
 class NodeRows(NamedTuple):
-    """The rows of a node: those of node `number` of each of the files `paths`, in order."""
+    """Rows of a node: the rows of node `number` in each file of `paths`, in the order of the files."""
 
     paths: list[Path]
     number: int

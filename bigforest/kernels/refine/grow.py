@@ -269,7 +269,7 @@ def _power_of_two(exponent):
 
 @inlined
 def _unit_exponent(total):
-    """Return the exponent of the power of two in units of which a sum is below 2**31."""
+    """Return the least exponent e with total / 2**e below 2**31; for smaller totals that of _LEAST_SUM."""
     return (bits_of(larger(total, _LEAST_SUM)) >> _MANTISSA_BITS) - _BIAS + np.int64(1) - _SUM_BITS
 
 
