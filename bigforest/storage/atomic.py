@@ -94,7 +94,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
             sync_all(made)
             replace_output(made, path, workspace.path / _REPLACED)
     finally:
-        workspace.remove()
+        _remove_workspace(workspace, path)
 
 
 @contextmanager
@@ -253,17 +253,31 @@ def set_aside(path: Path) -> Iterator[None]:
     """
     with naming_refusal(path.parent):
         workspace = create_locked_dir(path.parent, f".{path.name}.")
-    aside = workspace.path / _REPLACED
     try:
-        path.rename(aside)
+        path.rename(workspace.path / _REPLACED)
         try:
             yield
         except BaseException:
             remove_tree(path)
-            aside.rename(path)
             raise
     finally:
-        workspace.remove()
+        _remove_workspace(workspace, path)
+
+
+def _remove_workspace(workspace: LockedDir, path: Path) -> None:
+    """Remove the hidden folder of an output. Move the old output back if it is there and no new one took its place.
+
+    If a broken or full disk refuses even this, the folder stays, and `_recover_output` moves the output back later.
+    """
+    aside = workspace.path / _REPLACED
+    if is_there(aside) and not is_there(path):
+        try:
+            aside.rename(path)
+        except OSError as error:
+            workspace.lock.close()
+            error.add_note(f"the old output is in {aside}; move it back")
+            raise
+    workspace.remove()
 
 
 def replace_output(made: Path, path: Path, aside: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,47 @@ def test_staged__keeps_the_old_output_when_the_block_fails(tmp_path: Path) -> No
         raise ValueError
     assert (out / "note").read_text() == "old"
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_staged__moves_the_old_output_back(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    _refuse_renaming(monkeypatch, out, error, times=1)
+    with pytest.raises(BaseException) as caught:
+        _write(out, "new", overwrite=True)
+    assert type(caught.value) in (ConfigError, KeyboardInterrupt)
+    assert (out / "note").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__old_output_that_cannot_be_moved_back_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full") as caught:
+        _refuse_renaming(patch, out, OSError(errno.ENOSPC, "full"), times=3)
+        _write(out, "new", overwrite=True)
+    [hidden] = tmp_path.iterdir()
+    assert caught.value.__notes__ == [f"the old output is in {hidden / 'replaced'}; move it back"]
+    assert (hidden / "replaced" / "note").read_text() == "old"
+    with pytest.raises(OutputExistsError, match="already exists"):
+        _write(out, "new")
+    assert (out / "note").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def _refuse_renaming(patch: pytest.MonkeyPatch, target: Path, error: BaseException, times: int) -> None:
+    """Let the first renamings to `target` fail."""
+    errors, rename = [error] * times, Path.rename
+
+    def refuse(path: Path, to: Path) -> Path:
+        if to == target and errors:
+            raise errors.pop()
+        return rename(path, to)
+
+    patch.setattr(Path, "rename", refuse)
 
 
 def test_staged__existing_output_is_refused_before_the_block(tmp_path: Path) -> None:
