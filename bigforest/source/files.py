@@ -41,6 +41,7 @@ from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spoo
 from bigforest.source.text import (
     FORMS,
     Scan,
+    TypedScans,
     blank_lines,
     check_kinds,
     ends_unnamed,
@@ -236,30 +237,13 @@ def _source_of(
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
         try:
-            scans, codes, twice, padded = with_types(scans, FORMS[kind], reading)
+            typed = with_types(scans, FORMS[kind], reading)
         except (*POLARS_FAULTS, OSError) as error:
             if (refused := of_system(error, path)) is not None:
                 raise refused from error
             raise
-        if codes := [name for name in codes if reading.needs(name)]:
-            notices.append(
-                f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
-                f"1: {listed([*map(repr, codes)])}; if they are no codes, write them in one way, and the columns are "
-                "numeric"
-            )
-        if twice := [name for name in twice if reading.needs(name) and name not in reading.numbers]:
-            notices.append(
-                f"these columns are numbers, of which some are written in two ways, as 1.1 and 1.10: "
-                f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
-                "letter, as v1.10, and the columns are text"
-            )
-        known = {*reading.numbers, *reading.categories}
-        if padded := [name for name in padded if reading.needs(name) and name not in known]:
-            notices.append(
-                f"these columns are numbers, without the zeros at the beginning of some, as 00123: "
-                f"{listed([*map(repr, padded)])}; if they are codes, name features as {api('categories')}, or write a "
-                "letter in front, as z00123, and the columns are text"
-            )
+        scans = typed.scans
+        notices += _doubtful_types(typed, reading)
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
@@ -275,6 +259,29 @@ def _source_of(
             check_kinds(files)
         raise
     return replace(source_of_files(table, name, spool_bytes(size), str(path)), notices=tuple(notices))
+
+
+def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
+    """Yield notices of columns whose text could mean something else, unless the caller has said what they are."""
+    if codes := [name for name in typed.codes if reading.needs(name)]:
+        yield (
+            f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
+            f"1: {listed([*map(repr, codes)])}; if they are no codes, write them in one way, and the columns are "
+            "numeric"
+        )
+    if twice := [name for name in typed.twice if reading.needs(name) and name not in reading.numbers]:
+        yield (
+            f"these columns are numbers, of which some are written in two ways, as 1.1 and 1.10: "
+            f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
+            "letter, as v1.10, and the columns are text"
+        )
+    known = {*reading.numbers, *reading.categories}
+    if padded := [name for name in typed.padded if reading.needs(name) and name not in known]:
+        yield (
+            f"these columns are numbers, without the zeros at the beginning of some, as 00123: "
+            f"{listed([*map(repr, padded)])}; if they are codes, name features as {api('categories')}, or write a "
+            "letter in front, as z00123, and the columns are text"
+        )
 
 
 def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> list[Path]:

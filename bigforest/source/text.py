@@ -324,15 +324,25 @@ def _kinds(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, "true or false" if isinstance(value, bool) else "a number or text"
 
 
-def with_types(
-    scans: Sequence[Scan], forms: Sequence[Form], rules: Reading
-) -> tuple[list[Scan], list[str], list[str], list[str]]:
+class TypedScans(NamedTuple):
+    """The scans of the files of a table, and columns whose text could mean something else.
+
+    codes   columns that stay text because they have codes such as 01 and 1
+    twice   columns of numbers, some of which are written in two ways, as 1.1 and 1.10
+    padded  columns of numbers, some of which begin with zeros, as 00123
+    """
+
+    scans: list[Scan]
+    codes: Sequence[str] = ()
+    twice: Sequence[str] = ()
+    padded: Sequence[str] = ()
+
+
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    Also return three lists of columns: columns that stay text because they have codes such as 01 and 1, those of
-    `_written_twice`, and those of `_begin_with_zeros`. The columns with the text of kept columns that are parsed come
-    first. Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is
-    read.
+    The columns with the text of kept columns that are parsed come first. Raises OSError or one of POLARS_FAULTS for an
+    error of the system, which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -348,7 +358,7 @@ def with_types(
     except POLARS_FAULTS as error:
         if system_error(error, "") is not None:
             raise
-        return list(scans), [], [], []  # reading the table says what is wrong with it
+        return TypedScans(list(scans))  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
@@ -363,7 +373,7 @@ def with_types(
     twice = _written_twice(head, [name for name, form in form_of.items() if form.parse is _FLOAT])
     parsers = [form.parse for form in _NUMBERS]
     padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
-    return [(scan, dict(scan.collect_schema())) for scan in typed], codes, twice, padded
+    return TypedScans([(scan, dict(scan.collect_schema())) for scan in typed], codes, twice, padded)
 
 
 def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
