@@ -143,32 +143,44 @@ def choose_oob(
     lambdas  number of lambdas that are tried
     entries  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
     """
-    step = min(step_rows(shape.classes), shape.rows)
-    together = min(_GROUP_TREES, kept_trees(shape, config))
     total, largest = int(sizes.sum()), int(sizes.max())
-    tried = max(lambdas, len(powers_to_try(config, shape.classes)))
-    losses = _LOSS_BYTES * tried * min(LOSS_ROWS, shape.rows) if tried > 1 else 0
-    scores, free_scores = _score_bytes(shape, limited=True), _score_bytes(shape, limited=False)
-    writing = 4 * step * (8 * shape.classes + 32)
-    reporting = writing + scores + resources.workers * losses
+    step, together = min(step_rows(shape.classes), shape.rows), min(_GROUP_TREES, kept_trees(shape, config))
+    writing, scores = _writing_bytes(shape), _score_bytes(shape, limited=True)
+    reporting = writing + scores + resources.workers * _losses_bytes(shape, config, lambdas)
     routing = _routing_bytes(shape, total // NODE_BYTES, together, resources.workers) + entries
     fixed = BASE_BYTES + max(routing, reporting) + kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
-    truth = 8 if shape.classes == 1 else 2
-    row_bytes = truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
+    row_bytes = _row_bytes(shape, lambdas)
     fitting = min(largest, FITTING_BYTES)
     smallest = fixed + fitting + step * row_bytes
     if resources.memory is None:
-        limits = resources.limits
-        group = min(total, max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
-        further = (resources.workers - 1) * writing + resources.workers * free_scores - scores
-        memory = fixed + group + shape.rows * row_bytes + further
-        return OobPlan(group, together, shape.rows, MemoryEstimate("oob", memory, smallest))
-    room = max(resources.memory, smallest) - fixed
-    most_rows = (room - fitting) // row_bytes
-    rows = shape.rows if most_rows >= shape.rows else max(step, most_rows // step * step)
-    group = min(total, room - rows * row_bytes)
+        limits, rows = resources.limits, shape.rows
+        group = min(total, max(largest, limits.group_bytes, limits.group_row_bytes * rows))
+        fixed += (resources.workers - 1) * writing  # every worker writes
+        fixed += resources.workers * _score_bytes(shape, limited=False) - scores
+    else:
+        room = max(resources.memory, smallest) - fixed
+        most_rows = (room - fitting) // row_bytes
+        rows = shape.rows if most_rows >= shape.rows else max(step, most_rows // step * step)
+        group = min(total, room - rows * row_bytes)
     return OobPlan(group, together, rows, MemoryEstimate("oob", fixed + group + rows * row_bytes, smallest))
+
+
+def _writing_bytes(shape: Shape) -> int:
+    """Return the bytes of a row group of the report while it is written."""
+    return 4 * min(step_rows(shape.classes), shape.rows) * (8 * shape.classes + 32)
+
+
+def _losses_bytes(shape: Shape, config: TrainConfig, lambdas: int) -> int:
+    """Return the bytes of the losses of a piece of rows; 0 if neither a lambda nor a power is to be chosen."""
+    tried = max(lambdas, len(powers_to_try(config, shape.classes)))
+    return _LOSS_BYTES * tried * min(LOSS_ROWS, shape.rows) if tried > 1 else 0
+
+
+def _row_bytes(shape: Shape, lambdas: int) -> int:
+    """Return the bytes of a row of a range: its truth, and its votes or, by lambda, its votes for the truth."""
+    truth = 8 if shape.classes == 1 else 2
+    return truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
 
 
 def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int:
