@@ -50,6 +50,8 @@ from bigforest.storage.paths import as_path
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
 # Names of options, as docstrings have them, and the names of the parameters.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
+# Options of columns that fit adds to the table, and its parameters with their values.
+_ADDED = {"weight": "sample_weight", "group": "groups"}
 # Parameters for one tree on all rows, which leaves no row out of bag.
 _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}
 _ALONE |= {"stop_oob": None, "calibration": None, "keep_votes": False, "oob_score": False, "warm_start": False}
@@ -327,51 +329,34 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """Grow a forest for each target, or add trees; return False if there are no trees to add."""
         frame, names = self._table(X)
         check_consistent_length(frame, *targets)
-        weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
-        options = training_options(
-            self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(targets)
-        )
-        coded = [name for name, is_coded in numeric_categories(X).items() if is_coded]
-        categories = list(dict.fromkeys([*category_names(self.categories, names), *coded]))
-        options |= {"task": self._task, "categories": categories, "class_weight": only(class_weights)}
-        if isinstance(frame, SparseTable) and categories:
-            raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
+        options = self._training_options(X, frame, names, sample_weight, class_weights)
         target_name = free_name("target", names)
-        columns, called = [], {"data: ": "X: "}
-        for option, parameter, values in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
-            if values is not None:
-                options[option] = free_name(option, [*names, target_name])
-                called |= {f"{parameter} {options[option]!r}": parameter, repr(options[option]): parameter}
-                checked = checked_sample_weight(values, frame) if option == "weight" else np.asarray(values)
-                check_consistent_length(frame, checked)
-                columns.append(pl.Series(options[option], checked.tolist() if checked.dtype.kind in "OU" else checked))
-        outputs = ["y"] if len(targets) == 1 else [f"y[:, {number}]" for number in range(len(targets))]
-        frames = [frame.with_columns([target.alias(target_name), *columns]) for target in targets]
-        run: dict[str, Any] = {"memory": self.memory, "scratch": self.scratch, "threads": threads_of(self.n_jobs)}
+        added = _added_columns({"weight": sample_weight, "group": groups}, frame, [*names, target_name])
+        options |= {option: column.name for option, column in added.items()}
+        frames = [frame.with_columns([target.alias(target_name), *added.values()]) for target in targets]
+        called = {"data: ": "X: "}
+        for option, column in added.items():
+            parameter = _ADDED[option]
+            called |= {f"{parameter} {column.name!r}": parameter, repr(column.name): parameter}
         with names_of_parameters(called) as renamed:
+            run: dict[str, Any] = {"memory": self.memory, "scratch": self.scratch, "threads": threads_of(self.n_jobs)}
             run["listener"] = _listener(self.verbose, renamed)
             each = [
                 options | (balanced_in_bags(options) if weight == "balanced_subsample" else {"class_weight": weight})
                 for weight in class_weights
             ]
-            if not callable(self.oob_score):
-                check_flag(self.oob_score, "oob_score")
-            check_flag(self.warm_start, "warm_start")
-            if self.oob_score and not TrainConfig.of(**each[0]).bootstrap:
-                raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
+            self._check_flags(each[0])
+            homes = []
             if self.warm_start and hasattr(self, "forests_"):
                 if not self._grows_further(options, len(targets)):
                     return False
-                homes = [
-                    TemporaryFolder(None if self.scratch is None else as_path(self.scratch)) for _ in self.forests_
-                ]
-                for forest, home in zip(self.forests_, homes, strict=True):  # trees are added to copies
-                    forest.write(home.path / "forest")
+                homes = self._copy_forests()  # trees are added to copies
                 called |= {str(home.path / "forest"): "the forest" for home in homes}
                 each = [{"resume": home.path / "forest", "trees": options["trees"]} for home in homes]
             else:
-                homes, seed = [], seed_of(self.random_state)
+                seed = seed_of(self.random_state)
                 each = [{**chosen, "seed": seed} for chosen in each]
+            outputs = ["y"] if len(targets) == 1 else [f"y[:, {number}]" for number in range(len(targets))]
             grown = []
             for table, chosen, output in zip(frames, each, outputs, strict=True):
                 called |= {f"target {target_name!r}": output, repr(target_name): output}
@@ -379,6 +364,35 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             self.forests_ = [read_forest(home.path / "forest", holding=home) for home in homes] or grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
+
+    def _training_options(
+        self, X: Any, frame: Any, names: Sequence[str], sample_weight: Any, class_weights: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Return the options of `train` but for the columns that are added to the table of X, `frame`."""
+        weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
+        options = training_options(
+            self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(class_weights)
+        )
+        coded = [name for name, is_coded in numeric_categories(X).items() if is_coded]
+        categories = list(dict.fromkeys([*category_names(self.categories, names), *coded]))
+        if isinstance(frame, SparseTable) and categories:
+            raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
+        return options | {"task": self._task, "categories": categories, "class_weight": only(class_weights)}
+
+    def _check_flags(self, options: Mapping[str, Any]) -> None:
+        """Raise ConfigError for an oob_score or a warm_start of another type, and for an oob_score without bags."""
+        if not callable(self.oob_score):
+            check_flag(self.oob_score, "oob_score")
+        check_flag(self.warm_start, "warm_start")
+        if self.oob_score and not TrainConfig.of(**options).bootstrap:
+            raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
+
+    def _copy_forests(self) -> list[TemporaryFolder]:
+        """Return a folder for each forest, with a copy of it named forest."""
+        homes = [TemporaryFolder(None if self.scratch is None else as_path(self.scratch)) for _ in self.forests_]
+        for forest, home in zip(self.forests_, homes, strict=True):
+            forest.write(home.path / "forest")
+        return homes
 
     def _grows_further(self, options: Mapping[str, Any], outputs: int) -> bool:
         """Return True if more trees are requested than exist. Raises ConfigError."""
@@ -397,7 +411,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 f"warm_start adds trees to forests of {counted(len(self.forests_), 'output')}, and y has {outputs}; "
                 f"give y as it was, or warm_start=False"
             )
-        for option, parameter in (("weight", "sample_weight"), ("group", "groups")):
+        for option, parameter in _ADDED.items():
             if (option in options) != (option in self._options):
                 before = f"{'with' if option in self._options else 'without'} {parameter}"
                 raise ConfigError(
@@ -511,6 +525,22 @@ def warn_of_order(X: Any, **columns: Any) -> None:
                 f"scikit-learn; give {role}.loc[X.index] if the indexes are right",
                 stacklevel=3,
             )
+
+
+def _added_columns(values_of: Mapping[str, Any], frame: Any, taken: Sequence[str]) -> dict[str, pl.Series]:
+    """Return the columns to add to the table of X, by option.
+
+    values_of  the values of each option of _ADDED; None for no column
+    taken      names that the columns may not have
+    """
+    columns = {}
+    for option, values in values_of.items():
+        if values is not None:
+            checked = checked_sample_weight(values, frame) if option == "weight" else np.asarray(values)
+            check_consistent_length(frame, checked)
+            cells = checked.tolist() if checked.dtype.kind in "OU" else checked
+            columns[option] = pl.Series(free_name(option, taken), cells)
+    return columns
 
 
 def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
