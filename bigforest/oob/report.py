@@ -99,7 +99,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     store, config, directory, resources, listener = job
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
-    tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
+    width = store.spec.target.answer_width
+    tried = lambdas_to_try(config, store.rows, width) if lambdas is None else lambdas
     executor = resources.executor(1)  # a task uses all threads of its process
     leaves = OobTrees(job, len(tried))
     leaves.plan.need.check(resources.memory)
@@ -121,7 +122,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             fitting=leaves.plan.group_bytes,
             loss=number_loss(store, config),
             votes=read_tree_votes(directory, Header(store.spec, config)),
-            powers=powers_to_try(config, store.spec.target.answer_width),
+            powers=powers_to_try(config, width),
         )
         over_ranges = _Ranges(executor, ranges, config.trees, progress.advance)
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
@@ -131,18 +132,17 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         tallies, changes, power = _add_up_votes(over_ranges, work)
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
-        curves = curves_of(store.spec.target.answer_width)
-        plain = ReportInputs(
-            directory, folder, max_scores(store.rows, curves, limited=resources.memory is not None), power.amount, None
-        )
-        boosted, rounds = None, Rounds()
+        scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
+        inputs, rounds = ReportInputs(directory, folder, scores, power.amount, None), Rounds()
         # If `lambdas` are given, the forest is shrunk again, and loses its boosted stage.
-        refining = lambdas is None and refines(config, store.rows, store.spec.target.answer_width)
+        refining = lambdas is None and refines(config, store.rows, width)
         if refining:
             stages.close()  # the time of growing the boosted stage is not part of the stage "oob"
-            boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
+            sampled = _sampled_rows(store, config, inputs, tallies)
+            boosted, rounds = grow_refinement(job, sampled, leaves.leaves_per_tree)
             progress = stages.enter_context(stage("oob", 1, "reports", listener))
-        inputs = plain._replace(boosted=None if boosted is None else with_code_thresholds(store, boosted))
+            if boosted is not None:
+                inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         write_report(store, config, inputs, tallies, changes, writers)
         if refining:
