@@ -209,19 +209,9 @@ def _source_of(
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
-    size = sum(file.stat().st_size for file in files)
     if kind == "Parquet":
-        shapes = [parquet_shape(file, reading) for file in files]
-        parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
-        schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
-        whole = source_of_files(files, name, 0, str(path), [shape._replace(schema=schema) for shape in shapes])
-        columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
-        whole = replace(whole, coded=shapes[0].coded)
-        if not columns:
-            return whole
-        check_spool(size, memory, str(path))
-        table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
-        return replace(source_of_files(table, name, spool_bytes(size), str(path)), coded=whole.coded)
+        return _parquet_source(path, name, files, keys, scratch, memory, reading)
+    size = sum(file.stat().st_size for file in files)
     check_spool(size, memory, str(path))
     if kind == "NDJSON":
         filled = [place for place, file in enumerate(files) if has_lines(file)]
@@ -259,6 +249,29 @@ def _source_of(
             check_kinds(files)
         raise
     return replace(source_of_files(table, name, spool_bytes(size), str(path)), notices=tuple(notices))
+
+
+def _parquet_source(
+    path: str | Path,
+    name: str,
+    files: list[Path],
+    keys: list[dict[str, str | None]],
+    scratch: Path,
+    memory: int | None,
+    reading: Reading,
+) -> Source:
+    """Return the Source of Parquet files, which are copied only to add columns in the names of their folders."""
+    shapes = [parquet_shape(file, reading) for file in files]
+    parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
+    schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
+    whole = source_of_files(files, name, 0, str(path), [shape._replace(schema=schema) for shape in shapes])
+    columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
+    if columns:
+        size = sum(file.stat().st_size for file in files)
+        check_spool(size, memory, str(path))
+        table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
+        whole = source_of_files(table, name, spool_bytes(size), str(path))
+    return replace(whole, coded=shapes[0].coded)
 
 
 def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
