@@ -172,45 +172,27 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
     """
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
     plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]
-    if plain:
-        yield (
-            plain,
-            f"these columns are text, and all their values are numbers: {listed([*map(repr, plain)])}; convert them, "
-            "and the columns are numeric",
-        )
     with_words = {name: odd_words for name, odd_words in words.items() if odd_words}
-    if with_words:
-        few = listed([repr(word) for word in sorted({word for odd_words in with_words.values() for word in odd_words})])
-        yield (
-            with_words,
-            f"these columns are text, because they have {few} among numbers: {listed([*map(repr, with_words)])}; "
-            "if that means missing, leave the cells empty (null), and the columns are numeric",
-        )
+    few = listed([repr(word) for word in sorted({word for odd_words in with_words.values() for word in odd_words})])
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
     comma = [name for name in comma if _are_numbers(text[name], _with_points(text[name]))]
-    if comma:
-        yield (
-            comma,
-            f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
-            "replace it by a point, and the columns are numeric",
-        )
     others = [name for name, odd_words in words.items() if name not in comma and odd_words is None]
     plain_of = {name: text[name].str.replace_all(_SIGNS, "${1}${2}${3}") for name in others}
     signed = [name for name, plain_levels in plain_of.items() if _are_numbers(text[name], plain_levels)]
-    if signed:
-        yield (
-            signed,
-            "these columns are text, because their numbers have signs such as % and $, units, or marks between "
-            f"thousands: {listed([*map(repr, signed)])}; remove these, and the columns are numeric",
-        )
     both = [name for name in others if name not in signed and _may_be_decimal_comma(text[name])]
     both = [name for name in both if _are_numbers(text[name], _with_points(plain_of[name]))]
-    if both:
-        yield (
-            both,
-            "these columns are text, because their numbers have a comma and signs or units, as 6,5 %: "
-            f"{listed([*map(repr, both)])}; write 6.5, and the columns are numeric",
-        )
+    signs = "signs such as % and $, units, or marks between thousands"
+    kinds: list[tuple[Collection[str], str, str]] = [
+        (plain, "and all their values are numbers", "convert them"),
+        (with_words, f"because they have {few} among numbers", "if that means missing, leave the cells empty (null)"),
+        (comma, "because their numbers have a comma", "replace it by a point"),
+        (signed, f"because their numbers have {signs}", "remove these"),
+        (both, "because their numbers have a comma and signs or units, as 6,5 %", "write 6.5"),
+    ]
+    for names, why, advice in kinds:
+        if names:
+            found = listed([*map(repr, names)])
+            yield names, f"these columns are text, {why}: {found}; {advice}, and the columns are numeric"
 
 
 def _with_points(levels: pl.Series) -> pl.Series:
