@@ -354,7 +354,8 @@ def with_columns_beside(
     Raises DataError if table and arrays do not fit together or pandas has their rows in different orders, and
     ConfigError if the table is not in memory.
     """
-    names = dict(roles)
+    names, columns = dict(roles), dict[str, pl.Series]()
+    called = {role: "y" if role == "target" else role for role in roles}
     for role, values in roles.items():
         if isinstance(values, Number):
             raise DataError(f"{role} must be the name of a column, as text, or its values, not {shown(values)}")
@@ -363,16 +364,11 @@ def with_columns_beside(
         if is_column(names["target"]):
             raise ConfigError(f"the target is already the second of the pair (X, y); drop {api('target')}")
         check_order(data, labels, "y")
-        columns = {"target": series_of(labels, names["target"], "y")}
-    else:
-        columns = {}
+        columns["target"] = series_of(labels, names["target"], "y")
     for role, values in roles.items():
-        check_order(data, values, "y" if role == "target" else role)
-    columns |= {
-        role: series_of(values, None, "y" if role == "target" else role)
-        for role, values in roles.items()
-        if is_column(values)
-    }
+        check_order(data, values, called[role])
+        if is_column(values):
+            columns[role] = series_of(values, None, called[role])
     if not columns:
         return data, names
     table = data if is_sparse(data) else frame_in_memory(data, reading)
@@ -383,10 +379,8 @@ def with_columns_beside(
     rows = table.shape[0]
     for role, column in columns.items():
         if len(column) != rows:
-            called = "y" if role == "target" else role
-            raise DataError(
-                f"{called} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row"
-            )
+            given = counted(len(column), "row")
+            raise DataError(f"{called[role]} has {given}, and X has {rows:,}; give a value for each row")
         if column.name and column.name in taken:
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
