@@ -149,17 +149,7 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         )
         plain_frame.columns = names  # Polars makes up a name for an empty one; a mapping of columns takes longer
         return plain_frame
-    numbered = frame.set_axis(range(len(names)), axis=1)
-    plain_types = {
-        place: dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype.newbyteorder("=")
-        for place, dtype in numbered.dtypes.items()
-        if isinstance(dtype, pd.SparseDtype) or (isinstance(dtype, np.dtype) and not dtype.isnative)
-    }
-    numbered = numbered.astype(plain_types) if plain_types else numbered
-    for place, dtype in numbered.dtypes.items():
-        kind = getattr(getattr(dtype, "categories", None), "dtype", None)
-        if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
-            numbered[place] = numbered[place].cat.rename_categories(str)
+    numbered = _with_usual_types(frame.set_axis(range(len(names)), axis=1))
     # Polars wraps seconds that milliseconds do not hold.
     plain = numbered.loc[:, [not _is_object(dtype) and "[s" not in str(dtype) for dtype in numbered.dtypes]]
     try:
@@ -177,6 +167,24 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
     # Polars would forget the order, and the categories that no row has.
     enums = {name: pl.Enum(list(kept)) for name, kept in categories.items() if all(type(word) is str for word in kept)}
     return polars_frame.with_columns(polars_frame.get_column(name).cast(dtype) for name, dtype in enums.items())
+
+
+def _with_usual_types(numbered: Any) -> Any:
+    """Return a pandas frame with numbered columns, without the types that Polars lacks: sparse columns, numbers in
+    another byte order, and categories that are intervals or periods, as of pandas.cut."""
+    import pandas as pd
+
+    usual_types = {
+        place: dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype.newbyteorder("=")
+        for place, dtype in numbered.dtypes.items()
+        if isinstance(dtype, pd.SparseDtype) or (isinstance(dtype, np.dtype) and not dtype.isnative)
+    }
+    numbered = numbered.astype(usual_types) if usual_types else numbered
+    for place, dtype in numbered.dtypes.items():
+        kind = getattr(getattr(dtype, "categories", None), "dtype", None)
+        if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):
+            numbered[place] = numbered[place].cat.rename_categories(str)
+    return numbered
 
 
 def _is_object(dtype: Any) -> bool:
