@@ -209,7 +209,7 @@ def _draw_plan(facts: Facts) -> None:
         ("rows", count(facts["rows"])),
         ("features", f"{count(facts['features'])}: {widths} per code at most"),
         *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
-        ("store", f"at most {size(facts['store'])}" if facts["store"] else "exists"),
+        ("store", _store_size(facts) if facts["store"] else "exists"),
         ("output", f"{size(facts['output_free'])} are free"),
         *_plan_lines(facts, compiling=facts["compiling"]),
     )
@@ -218,6 +218,11 @@ def _draw_plan(facts: Facts) -> None:
         ["stage", "passes", "trees per pass", "memory", "at least", "scratch", "time"],
         list(map(_stage, facts["stages"])),
     )
+
+
+def _store_size(facts: Facts) -> str:
+    levels = f", and the text of the levels of {count(facts['categories'], 'feature')}" if facts["categories"] else ""
+    return f"at most {size(facts['store'])}{levels}"
 
 
 def draw_parts(facts: Facts) -> None:

@@ -136,6 +136,10 @@ class TargetSpec:
         """Offset and step of the whole numbers."""
         return self.offset, self.step
 
+    def steps(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the whole numbers that store these targets."""
+        return np.rint((values - self.offset) / self.step)
+
     def values(self, numbers: Any) -> Any:
         """Return the targets that are stored as these whole numbers."""
         return self.offset + numbers * self.step

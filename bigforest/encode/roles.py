@@ -205,7 +205,7 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     ConfigError for options of another task.
     """
     columns, target, kinds = roles.columns, roles.target, roles.kinds
-    known = _bounds_from_files(data) if table.files else _bounds_from_frame(table, columns)
+    known = _bounds_from_files(data) if table.files else _bounds_from_frame(table, columns, target)
     bounds = {name: known.get(name, UNKNOWN) for name in (target, *kinds)}
     codes = {feature: _max_codes(table.rows, columns[feature].dtype, bounds[feature]) for feature in kinds}
     if isinstance(config.max_bins, int):
@@ -232,7 +232,8 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     )
     widths = tuple(map(code_width, codes.values()))
     sizes = tuple(value_bytes(columns[feature].dtype) for feature in kinds)
-    return Shape(table.rows, widths, sum(codes.values()), classes, sizes, bits, extras)
+    dropped = config.weight is not None or columns[target].dtype.is_float() or bounds[target].whole is not True
+    return Shape(table.rows, widths, sum(codes.values()), classes, sizes, bits, extras, dropped)
 
 
 class ColumnBounds(NamedTuple):
@@ -298,10 +299,13 @@ def _integers(stored: np.dtype[Any] | None, chunk: ColumnChunk) -> tuple[int, in
     return (low, high) if low <= high else None
 
 
-def _bounds_from_frame(source: Source, columns: Mapping[str, FlatColumn]) -> dict[str, ColumnBounds]:
-    """Return `ColumnBounds.whole` for the columns of a table in memory whose types have few possible values."""
-    bounded = {name: flat.expr for name, flat in columns.items() if type(flat.dtype) in _VALUES}
-    if not bounded or source.frame is None:
+def _bounds_from_frame(source: Source, columns: Mapping[str, FlatColumn], target: str) -> dict[str, ColumnBounds]:
+    """Return `ColumnBounds.whole` for the target and for the columns whose types have few possible values.
+
+    Empty unless the table is in memory.
+    """
+    bounded = {name: flat.expr for name, flat in columns.items() if type(flat.dtype) in _VALUES or name == target}
+    if source.frame is None:
         return {}
     nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
     return {name: ColumnBounds(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}

@@ -333,7 +333,7 @@ def encode_target(
     for first, series, places in slices():
         if isinstance(target, FoundNumbers):
             floats, present = present_numbers(series)
-            codes = np.rint((floats - target.spec.offset) / target.spec.step).astype(np.int64)
+            codes = target.spec.steps(floats).astype(np.int64)
             writer.add(NUMBERS, floats, VALUE_TYPE)
             exact = exact and bool((target.spec.values(codes) == floats).all())
         else:
@@ -346,13 +346,8 @@ def encode_target(
         writer.add_rows(codes, row_numbers)
     if isinstance(target, FoundNumbers):
         target = replace(target, spec=replace(target.spec, exact=exact))
-        if target.coarse and not exact:
-            listener(
-                Notice(
-                    f"the values of {name!r} are so far apart that they are kept in steps of {target.spec.step:.3g}, "
-                    "and smaller differences are lost; drop or transform outliers"
-                )
-            )
+        if target.lost is not None:
+            listener(Notice(target.lost))
     return target, counts
 
 

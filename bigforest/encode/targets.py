@@ -294,6 +294,9 @@ _MIN_STEP_BITS = -1074
 _SMALLEST_RANGE = 2.0**-450
 # A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
+# Relative changes up to this one are small. There is a notice if at least the share _CHANGED_SHARE of the values
+# changes more: values near 0 of a normal distribution do not.
+_SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
 # Least number of targets in the sample for the quartiles; all targets if there are fewer.
 _SAMPLE = 1 << 17
 
@@ -304,13 +307,13 @@ class FoundNumbers:
 
     kept      number of rows with a number; the others are null or NaN.
     constant  True if all numbers are equal.
-    coarse    True if the step is too large compared with the interquartile range.
+    lost      notice about digits that the steps lose; None if they do not matter.
     """
 
     spec: TargetSpec
     kept: int
     constant: bool
-    coarse: bool = False
+    lost: str | None = None
 
 
 def find_numbers(
@@ -328,7 +331,7 @@ def find_numbers(
         )
     low, high = math.inf, -math.inf
     extremes: set[int] = set()  # of whole numbers and decimals that are one float
-    kept = 0
+    kept, rounded = 0, False
     apart = max(1, rows // _SAMPLE)
     sample: list[NDArray[np.float64]] = []
     for series in slices:
@@ -339,6 +342,7 @@ def find_numbers(
             low, high = min(low, float(values.min())), max(high, float(values.max()))
             if low == high and not dtype.is_float():
                 extremes |= {int(extreme) for extreme in (physical(series).min(), physical(series).max())}  # type: ignore[arg-type]
+            rounded = rounded or (not dtype.is_float() and _exceeds_floats(physical(series)))
     if low == high and len(extremes) > 1:
         raise DataError(
             f"target {name!r} has different values that are one float64, {low!r}; subtract their mean, or cast "
@@ -356,9 +360,42 @@ def find_numbers(
             "multiply them by a number"
         )
     offset, step = _offset_and_step(low, high, max_number(rows, weighted=weighted))
-    coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
     spec = TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step)
-    return FoundNumbers(spec, kept, low == high, coarse and low < high)
+    lost = _lost_digits(spec, np.concatenate(sample), rounded) if low < high else None
+    return FoundNumbers(spec, kept, low == high, lost)
+
+
+def _exceeds_floats(whole: pl.Series) -> bool:
+    """Return True if float64 does not represent some of these integers."""
+    return not (whole.cast(pl.Float64).cast(pl.Int128, strict=False) == whole.cast(pl.Int128, strict=False)).all()
+
+
+def _lost_digits(spec: TargetSpec, sample: NDArray[np.float64], rounded: bool) -> str | None:
+    """Return a notice if a sample of the targets loses digits that matter; None otherwise.
+
+    rounded  True if some targets lost digits when they became float64.
+
+    Digits matter if the step is large compared with the interquartile range, or if a share of the values changes in a
+    digit that is shown.
+    """
+    kept = spec.values(spec.steps(sample))
+    change, size = np.abs(kept - sample), np.abs(sample)
+    changed = change > _SMALL_CHANGE * size
+    coarse = (rounded or (kept != sample).any()) and spec.step > _FINE_STEP * _typical_distance(sample)
+    if not coarse and changed.mean() < _CHANGED_SHARE:
+        return None
+    if np.ptp(sample) < size.max() / 2:
+        why, advice = "large compared with their differences", "subtract a constant, such as their mean"
+    else:
+        why, advice = "far apart", "drop or transform outliers"
+    example = ""
+    if changed.any():  # the largest of the values that change most
+        place = np.flatnonzero(changed)[np.lexsort((size[changed], change[changed] / size[changed]))[-1]]
+        example = f", as in {float(sample[place])!r}, which becomes {float(kept[place])!r}"
+    return (
+        f"the values of {spec.name!r} are so {why} that they are kept in steps of {spec.step:.3g}, and smaller "
+        f"differences are lost{example}; {advice}"
+    )
 
 
 def _offset_and_step(low: float, high: float, most: int) -> tuple[float, float]:

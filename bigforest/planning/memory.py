@@ -64,6 +64,7 @@ class Shape:
     classes  number of classes of the target; 1 for regression.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
     bits     True if all values are known to be 0 or 1, except for features of a single value.
+    dropped  True if rows of the table to encode may have no target or the weight 0, and are left out.
     extras   traits that need more memory, as far as they are known.
     """
 
@@ -74,6 +75,7 @@ class Shape:
     sizes: tuple[int, ...] = ()
     bits: bool = False
     extras: TableTraits = PLAIN
+    dropped: bool = False
 
     @property
     def features(self) -> int:

@@ -38,7 +38,16 @@ from bigforest.source.open import check_csv, open_source
 from bigforest.source.source import Reading, Source
 from bigforest.source.spool import read_estimate
 from bigforest.storage.paths import as_path, free_bytes
-from bigforest.store.format import block_count, is_meant_as_store
+from bigforest.store.format import (
+    CHECKSUM_TYPE,
+    GROUP_TYPE,
+    ROW_NUMBER_TYPE,
+    TARGET_TYPES,
+    VALUE_TYPE,
+    WEIGHT_TYPES,
+    block_count,
+    is_meant_as_store,
+)
 from bigforest.store.store import Store
 from bigforest.training.choose import choose_min_level, is_open, most_of, visits_to_choose
 from bigforest.training.run_folder import Run
@@ -76,7 +85,9 @@ class Plan(RunPlan):
 
     rows, features, classes  of the table.
     widths        numbers of features with codes of 1, 2 and 4 bytes.
-    store         bytes of the presorted table, which are part of the scratch; 0 if the store exists.
+    store         bytes of the presorted table without the text of its levels, which is unknown before the table is
+                  read. They are part of the scratch; 0 if the store exists.
+    categories    number of features with levels; 0 if the store exists.
     output_free   free bytes on the disk of the forest.
     compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
 
@@ -93,6 +104,7 @@ class Plan(RunPlan):
     classes: int
     widths: dict[int, int]
     store: int
+    categories: int
     output_free: int
     compiling: float
 
@@ -212,7 +224,8 @@ class TrainingPlan:
         kept = isinstance(self.table, Store)
         needs = {need.stage: need for need in self.needs}
         run = combined_estimate(needs.values())
-        store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=config.weighs_rows)
+        store = 0 if kept else store_disk_bytes(shape, config)
+        kinds_of_features = [] if self.roles is None else list(self.roles.kinds.values())
         times = _seconds(shape, config, resources)
         pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9
         stages = tuple(
@@ -227,6 +240,7 @@ class TrainingPlan:
             classes=shape.classes,
             widths={width: shape.widths.count(width) for width in (1, 2, 4)},
             store=store,
+            categories=kinds_of_features.count("category"),
             scratch=store + run.scratch,
             scratch_free=free_bytes(resources.scratch or home),
             output_free=free_bytes(home),
@@ -307,14 +321,22 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     return replace(config, weight=weight, class_weight=class_weight)
 
 
-def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
-    """Return the bytes of a store of this shape, without groups, row numbers and the text of levels.
+def store_disk_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Return the most bytes of a store of this shape, without manifest and levels.
 
-    Weights are assumed to be wide, and regression targets to be exact whole numbers of steps.
+    Weights are assumed to be wide, and the numbers of a regression not to be exact multiples of a step.
     """
-    target = 2 if shape.classes > 1 else 8
-    cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))
-    return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
+    row_bytes = shape.row_bytes + TARGET_TYPES[config.task or "classification"].itemsize
+    for present, dtype in (
+        (shape.extras.regression, VALUE_TYPE),
+        (shape.dropped, ROW_NUMBER_TYPE),
+        (config.group is not None, GROUP_TYPE),
+        (config.weighs_rows, WEIGHT_TYPES[True]),
+    ):
+        row_bytes += dtype.itemsize if present else 0
+    low_high = 1 if config.max_bins == "exact" else 2
+    checksums = (shape.features + 1) * block_count(shape.rows) * CHECKSUM_TYPE.itemsize
+    return shape.rows * row_bytes + shape.codes * low_high * VALUE_TYPE.itemsize + checksums
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -46,6 +48,31 @@ def test_outliers__that_drown_the_rest_are_told_of(outlier: float, told: bool) -
     bigforest.train(frame, "y", trees=1, task="regression", listener=heard.append)
     notices = [event.message for event in heard if isinstance(event, Notice)]
     assert [("so far apart that they are kept in steps of" in notice) for notice in notices] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "example"),
+    [
+        ([2**63 - 1, 2**63 - 2, 5], pl.Int64, "far apart .* as in 5.0, which becomes 0.0; drop or transform outliers"),
+        ([5] * 399 + [2**63 - 1], pl.Int64, "far apart .* as in 5.0, which becomes 0.0; drop or"),
+        ([1e-9, 2e-9, 3e12, 4e12], pl.Float64, "far apart .* as in 2e-09, which becomes 0.0; drop or"),
+        ([10.0**power for power in range(-60, 60)], pl.Float64, "far apart .* as in 1e[+]42, which becomes 0.0; drop"),
+        ([2**60 + row for row in range(201)], pl.Int64, "large .* in steps of 128, .*lost; subtract a constant"),
+        ([2.0**60 + 256 * row for row in range(9)], pl.Decimal(38, 2), None),
+        ([2**62, 2**61, 2**60, 0], pl.Int64, None),
+        ([-(10**15), 3, 10**15], pl.Int64, None),
+        (np.random.default_rng(0).normal(size=100_000), pl.Float64, None),
+        (np.random.default_rng(0).lognormal(sigma=2, size=100_000), pl.Float64, None),
+    ],
+)
+def test_digits__that_are_lost_are_told(values: Any, dtype: pl.DataType, example: str | None, tmp_path: Path) -> None:
+    y = pl.Series(values).cast(dtype)
+    heard: list[Event] = []
+    frame = pl.DataFrame({"x": np.arange(len(y)) // 2, "y": y})
+    bigforest.encode_store(frame, tmp_path / "s", target="y", task="regression", listener=heard.append)
+    told = [event.message for event in heard if isinstance(event, Notice) and "'y'" in event.message]
+    assert len(told) == (example is not None)
+    assert example is None or re.search(example, told[0])
 
 
 def test_quantiles__are_targets_bit_for_bit(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import bigforest
 from bigforest.encode.roles import column_roles, shape_of
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
-from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_config import TASKS, TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
 from bigforest.source.open import open_source
 from bigforest.training import plan as plan_module
@@ -80,7 +81,7 @@ def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) 
     assert found == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3, (1, 1, 8, 8, 4), extras=MANY)
     found = shape(tmp_path / "a.parquet", "kind", tmp_path)
     assert found == Shape(
-        400, (1, 2, 2, 2, 2), 3 + 257 + 3 * 400, 3, (1, 1, 8, 8, 4), extras=MANY
+        400, (1, 2, 2, 2, 2), 3 + 257 + 3 * 400, 3, (1, 1, 8, 8, 4), extras=MANY, dropped=True
     )  # values may be missing
     binned = shape(frame(), "kind", tmp_path, max_bins=10)
     assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4), extras=MANY)
@@ -114,25 +115,37 @@ def test_shape__classes(tmp_path: Path, target: str, task: Any, classes: int) ->
     assert shape(table, target, tmp_path, exclude, task=task).classes == classes
 
 
-@given(mixed_frames(), st.sampled_from(["exact", 2, 5]), st.booleans())
-def test_shape__is_never_less_than_that_of_the_store(data: pl.DataFrame, max_bins: str | int, in_file: bool) -> None:
+@given(mixed_frames(), st.sampled_from(["exact", 2, 5]), st.booleans(), st.data())
+def test_shape__is_never_less_than_that_of_the_store(
+    data: pl.DataFrame, max_bins: str | int, in_file: bool, drawn: st.DataObject
+) -> None:
+    """Rows without a target, weights, groups and the numbers of a regression included."""
+    task = drawn.draw(st.sampled_from([*TASKS]))
+    options: dict[str, Any] = {"max_bins": max_bins, "task": task}
+    if task == "regression":
+        numbers = st.lists(st.sampled_from([0.0, 0.1, 7.0, None]), min_size=data.height, max_size=data.height)
+        data = data.with_columns(target=pl.Series(drawn.draw(numbers.filter(any)), dtype=pl.Float64))
+    for role in drawn.draw(st.sets(st.sampled_from(["weight", "group"]))):
+        data = data.with_columns((pl.int_range(data.height) % 3 + 1).alias(f"own {role}"))
+        options[role] = f"own {role}"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table: Any = data
         if in_file and pl.Int128 not in data.dtypes:
             table = folder / "table.parquet"
             data.write_parquet(table)
-        most = shape(table, "target", folder, max_bins=max_bins, task="classification")
-        store = bigforest.encode_store(data, folder / "s", target="target", task="classification", max_bins=max_bins)
+        most = shape(table, "target", folder, **options)
+        store = bigforest.encode_store(data, folder / "s", target="target", **options)
         exact = store.shape
         assert exact.codes <= most.codes
         assert exact.classes <= most.classes
         assert all(ours <= bound for ours, bound in zip(exact.widths, most.widths, strict=True))
-        binned = max_bins != "exact"
         files = sum(path.stat().st_size for path in store.path.iterdir() if path.suffix == ".bin")
-        numbers = 8 * store.rows if store.spec.dropped else 0
-        assert store_disk_bytes(exact, binned=binned, weighted=False) + numbers == files
-        assert store_disk_bytes(most, binned=binned, weighted=False) >= files - numbers
+        narrow = 6 * store.rows if store.spec.weight is not None and not store.spec.wide_weights else 0
+        whole = 8 * store.rows if task == "regression" and store.spec.target.exact else 0
+        same = replace(exact, dropped=store.spec.dropped > 0)
+        assert store_disk_bytes(same, TrainConfig(**options)) - narrow - whole == files
+        assert store_disk_bytes(most, TrainConfig(**options)) >= files
 
 
 def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
