@@ -36,6 +36,18 @@ class Stream:
         return self._frame.__arrow_c_stream__(requested_schema)
 
 
+def derived(frame: pl.DataFrame) -> Any:
+    """The frame in a class derived from that of pandas, as GeoDataFrame is, with an index whose name is no column."""
+    import pandas as pd
+
+    class Derived(pd.DataFrame):  # type: ignore[misc]
+        @property
+        def _constructor(self) -> type:
+            return Derived
+
+    return Derived(frame.to_pandas()).set_axis(pd.Index(range(100, 100 + frame.height), name="place"))
+
+
 def relation(frame: pl.DataFrame) -> Any:
     """The frame as a DuckDB relation, or as another stream where DuckDB is not installed."""
     try:
@@ -93,6 +105,7 @@ IN_MEMORY: dict[str, Table] = {
     "Polars": lambda frame, _: frame,
     "Polars, lazy": lambda frame, _: frame.lazy(),
     "pandas": lambda frame, _: frame.to_pandas(),
+    "pandas, derived": lambda frame, _: derived(frame),
     "pandas, nullable": lambda frame, _: frame.to_pandas().convert_dtypes(),
     "pandas, objects": lambda frame, _: frame.to_pandas().astype(object),
     "pandas, pyarrow": lambda frame, _: frame.to_pandas(use_pyarrow_extension_array=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -387,14 +387,18 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name
-            explanation = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            explanation = self.explain("proximities", source, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
             if not explanation["neighbors"].height:
                 raise ConfigError(_NONE_OUT_OF_BAG)
             return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:
-        """Open a table as a Source, within a `with` block. Raises ConfigError if `data` is None."""
+        """Open a table as a Source, within a `with` block. Raises ConfigError if `data` is None.
+
+        Plots and explanations take the Source as `data`: all are of the same rows, even if a file is replaced meanwhile
+        or a stream can be read only once.
+        """
         if data is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         options = self.how or {}
@@ -561,12 +565,14 @@ def plot_forest(
     named = ExplainOptions(classes=None if label is None else [label], features=features)
     named.check_names(forest.spec, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
-    names = _possible(plot, data) if what is None else some_of(what, PICTURES, "what")
-    arguments = {"data": data, "row": row, "tree": tree, "depth": depth, "features": named.features, "label": label}
+    requested = None if what is None else some_of(what, PICTURES, "what")
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
-    with made_folder(folder), without_checks():
+    with nullcontext() if data is None else plot.opened(data) as source, made_folder(folder), without_checks():
+        names = _possible(plot, source) if requested is None else requested
+        options = {"row": row, "tree": tree, "depth": depth, "features": named.features, "label": label}
+        arguments = options | {"data": source}
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
             check_output(path, PICTURE, overwrite=overwrite)
@@ -576,16 +582,15 @@ def plot_forest(
     return paths
 
 
-def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
+def _possible(plot: Pictures, source: Source | None) -> tuple[str, ...]:
     """Return the names of the plots that are drawn by default with this forest and these rows, in their order."""
     forest, available = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
         available |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
         available |= {"rejection"} if has_rejection(forest) else set()
     available |= {"rounds"} if forest.rounds.tried else set()
-    if data is not None:
+    if source is not None:
         spec = forest.spec
-        with plot.opened(data) as source:
-            is_training = spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
+        is_training = spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
         available |= {"rows", "training rows"} if is_training and forest.has_bags else {"rows"}
     return tuple(name for name, (needs, _) in _PLOTS.items() if needs in available)

@@ -40,7 +40,15 @@ from bigforest.predict.passes import Batch, RowsNamed
 from bigforest.predict.predictor import Predictions, find_leaves
 from bigforest.predict.rows import FEWEST_ROWS, Reader, RowBatch, UnseenLevels, check_schema, reading_of
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source.in_memory import SparseRows, free_name, is_matrix, is_sparse, plain_array, table_of_list
+from bigforest.source.in_memory import (
+    SparseRows,
+    free_name,
+    is_matrix,
+    is_sparse,
+    package_of,
+    plain_array,
+    table_of_list,
+)
 from bigforest.source.open import table_in_memory
 
 
@@ -70,7 +78,7 @@ def predict(
     answer = _predict_frame(loader, _table_of(loader, data, also), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return answer
-    if type(data).__module__.partition(".")[0] != "pandas":
+    if package_of(data) != "pandas":
         return answer.to_arrow()
     import pandas as pd
 

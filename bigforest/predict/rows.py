@@ -338,11 +338,13 @@ def open_rows(
     kept: Iterable[str] = (),
     empty: bool = False,
 ) -> Source:
-    """Open a table to predict; see `reading_of`.
+    """Open a table to predict; see `reading_of`. A Source that was opened for the same forest is returned as it is.
 
     texts, kept  further columns of text, and columns whose text is needed, see Reading.
     empty        True if the table may have no rows.
     """
+    if isinstance(data, Source):
+        return data
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
     source = open_source(data, scratch=scratch, memory=memory, reading=reading)

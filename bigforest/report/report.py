@@ -431,38 +431,38 @@ def report_forest(
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     with without_checks(), ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))
-        made = _page(plot, data, source, trees)
+        made = _page(plot, source, trees)
     with staged(out, _REPORT, overwrite=overwrite) as path:
         path.write_text(made, encoding="utf-8")
     return out
 
 
-def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
+def _page(plot: Pictures, source: Source | None, trees: int) -> str:
     forest = plot.forest
     # Out-of-bag importance comes first: it refuses a table that is not the training table.
-    importance = _importance(plot, data, source)
+    importance = _importance(plot, source)
     has_map = source is not None and forest.has_bags and forest.oob.rows_used
-    row_map = [page.picture(plot.map(data), "Map of rows by proximity")] if has_map else []
+    row_map = [page.picture(plot.map(source), "Map of rows by proximity")] if has_map else []
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
         ("Errors", [*wrong(plot, source), *row_map]),
         ("Feature importance", importance),
-        ("Dependence on features", _dependence(plot, data)),
+        ("Dependence on features", _dependence(plot, source)),
         ("Trees", _trees(plot, trees)),
         ("How to reproduce the forest", [*again(forest), page.picture(plot.time(), "Time by stage")]),
     ]
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
 
-def _importance(plot: Pictures, data: Any, source: Source | None) -> list[str]:
+def _importance(plot: Pictures, source: Source | None) -> list[str]:
     pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
     if plot.forest.config.boosts:
         return [*pieces, page.text(f"{note}; other importances are not available with boosting.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    importance = plot.explain("permutation", data)["permutation"]
+    importance = plot.explain("permutation", source)["permutation"]
     rows = importance.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(importance, "permutation")
     return [
@@ -473,13 +473,13 @@ def _importance(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     ]
 
 
-def _dependence(plot: Pictures, data: Any) -> list[str]:
-    if data is None:
+def _dependence(plot: Pictures, source: Source | None) -> list[str]:
+    if source is None:
         return [page.text("Pass the training table to the report to see how predictions depend on features.")]
     return [
-        page.picture(plot.dependence(data), "Partial dependence", wide=True),
-        page.picture(plot.swarm(data), "Contributions of features to predictions"),
-        page.picture(plot.waterfall(data), "Contributions to the prediction of the first row"),
+        page.picture(plot.dependence(source), "Partial dependence", wide=True),
+        page.picture(plot.swarm(source), "Contributions of features to predictions"),
+        page.picture(plot.waterfall(source), "Contributions to the prediction of the first row"),
     ]
 
 

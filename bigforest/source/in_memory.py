@@ -36,6 +36,9 @@ _POLARS_UNITS = {
     **{f"m8[{unit}]": "m8[ms]" for unit in "WD"},
 }
 
+# Packages of tables and columns whose classes may be derived from, as GeoDataFrame is from DataFrame of pandas.
+_PACKAGES = ("pandas", "pyarrow", "scipy", "dask")
+
 _BEYOND = "some of its times are beyond the range of the unit that holds them"
 
 # Least and largest integers of types, from narrow to wide.
@@ -588,8 +591,9 @@ def is_missing(cell: Any) -> bool:
 
 
 def package_of(data: Any) -> str:
-    """Return the name of the package of the class of an object."""
-    return type(data).__module__.partition(".")[0]
+    """Return the name of the package of the class of an object, or of the class of a table that it is derived from."""
+    names = [kind.__module__.partition(".")[0] for kind in type(data).__mro__]
+    return next((name for name in names if name in _PACKAGES), names[0])
 
 
 def is_sparse(data: Any) -> bool:
