@@ -166,9 +166,8 @@ class Explanation:
     @property
     def tables(self) -> list[str]:
         """Names of the available tables."""
-        files = [file.stem for file in files_in(self.path, "*.parquet")]
-        folders = [folder.name for folder in self.path.iterdir() if files_in(folder, "part-*.parquet")]
-        return sorted([*files, *folders])
+        files = {file.stem for file in files_in(self.path, "*.parquet")}
+        return sorted(files | {file.parent.name for file in files_in(self.path, "*/part-*.parquet")})
 
     def scan(self, name: str) -> pl.LazyFrame:
         """Return a table as a LazyFrame.

@@ -18,7 +18,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -227,9 +227,10 @@ def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
 
 def _local(path: Path) -> Path:
     """Return a local copy of `path`. Raises FormatError unless it is a regular file: reading a pipe would wait."""
-    if not path.is_file():
-        raise damaged_forest(f"{path} is missing")
-    return local_path(path)
+    with suppress(FileNotFoundError):
+        if (local := local_path(path)).is_file():
+            return local
+    raise damaged_forest(f"{path} is missing")
 
 
 def decoding(path: Path) -> AbstractContextManager[None]:

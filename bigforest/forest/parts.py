@@ -42,7 +42,7 @@ from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, join_t
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
-from bigforest.storage.paths import UNFINISHED, files_in, is_remote, known_folder
+from bigforest.storage.paths import UNFINISHED, files_in, is_remote, known_folder, local_path
 
 # Problems by the result of the kernel check_nodes (kernels/predict/pack.py).
 PROBLEMS = (
@@ -324,7 +324,7 @@ def _batches_in(
 ) -> Iterator[Any]:
     with decoding(path):
         begin = 0
-        for number, chunks in enumerate(row_groups(path)):
+        for number, chunks in enumerate(row_groups(local_path(path))):
             rows = file.metadata.row_group(number).num_rows
             end = begin + rows
             if begin < requested.stop and end > requested.start:

@@ -216,4 +216,4 @@ def _store() -> Any:
     from pyarrow.fs import S3FileSystem
 
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return S3FileSystem(endpoint_override=endpoint(), region=region)
+    return S3FileSystem(endpoint_override=endpoint(), region=region, allow_delayed_open=True)

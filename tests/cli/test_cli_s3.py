@@ -13,7 +13,9 @@ import numba
 import polars as pl
 import pytest
 
+from bigforest.explain.tables import Explanation
 from bigforest.storage import paths
+from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, local_path
 from tests.commands import Run, folder, frame, run
 from tests.s3 import BUCKET, credentials, forget_store, free_port, using_store
@@ -75,6 +77,24 @@ def test_overwrite__replaces_what_is_ours_only(table: str, folder: Path, run: Ru
     assert (run.code, "is not overwritten" in run.err) == (2, True)
     run("train", table, "--out", out)
     assert (run.code, "already exists" in run.err) == (2, True)
+
+
+def test_explanation__lists_its_folder_as_often_with_many_tables(
+    table: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lists(path: str) -> int:
+        """How often the store is asked for the names in a folder while a table of an explanation is opened."""
+        asked = []
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectPath, "_list_entries", lambda *a, **k: asked.append(a) or listed(*a, **k))
+            Explanation(path).scan("b")
+        return len(asked)
+
+    listed = ObjectPath._list_entries
+    for name in ("few/b", "many/a", "many/b", *(f"many/{letter}/part-0" for letter in "cdef")):
+        paths.copy(folder / "things.parquet", as_path(f"{HOME}/{name}.parquet"))
+    assert Explanation(f"{HOME}/many").tables == ["a", "b", "c", "d", "e", "f"]
+    assert lists(f"{HOME}/many") == lists(f"{HOME}/few")
 
 
 @contextmanager
