@@ -312,34 +312,39 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
     A resumed run encodes `data` again, unless its path is the same, to compare the fingerprints. Raises DataError if it
     is another table, FormatError if the store is damaged.
     """
-    run, fingerprint = folder.state.run, folder.state.run.fingerprint
-    complete = fingerprint is not None and folder.store.exists()
-    may_differ = data is not None and (location_of(data) is None or location_of(data) != run.location)
+    run, path = folder.state.run, location_of(data)
+    has_store = run.fingerprint is not None and folder.store.exists()
+    same_path = data is None or (path is not None and path == run.location)
     run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
-    if run.data is None and not complete:
+    if has_store and same_path:
+        store = _open_store(folder, run.fingerprint, verify=True)
+        return resolve(run, store, resources).for_store(store)
+    if run.data is None:
         raise ConfigError(f"{folder.out} was started with a table in memory; give the table again")
-    plan = None
-    if not complete or may_differ:
-        with local_workdir(folder.temporary) as workdir:
-            plan = resolve(run, open_table(run, folder.temporary, memory=resources.memory), resources)
-            store = plan.make_store(workdir / "table.store", timer)
-            if fingerprint not in (None, store.fingerprint):
-                raise DataError(
-                    f"the table is not the one that {folder.out} was started with: columns or values differ; give the "
-                    "same table, or train again"
-                )
-            if isinstance(plan.table, Store):  # it stays where it is
-                return plan.for_store(store)
-            fingerprint = store.fingerprint
-            if not complete:
-                replace_output(store.path, folder.store, workdir / "replaced")
+    with local_workdir(folder.temporary) as workdir:
+        plan = resolve(run, open_table(run, folder.temporary, memory=resources.memory), resources)
+        store = plan.make_store(workdir / "table.store", timer)
+        if run.fingerprint not in (None, store.fingerprint):
+            raise DataError(
+                f"the table is not the one that {folder.out} was started with: columns or values differ; give the "
+                "same table, or train again"
+            )
+        if isinstance(plan.table, Store):  # it stays where it is
+            return plan.for_store(store)
+        if not has_store:
+            replace_output(store.path, folder.store, workdir / "replaced")
+    return plan.for_store(_open_store(folder, store.fingerprint, verify=has_store))
+
+
+def _open_store(folder: RunFolder, fingerprint: str | None, *, verify: bool) -> Store:
+    """Open the store in the folder of a run; verify: read it completely. Raises FormatError if it is damaged."""
     try:
-        store = Store.open(folder.store, verify=complete)
+        store = Store.open(folder.store, verify=verify)
         if store.fingerprint != fingerprint:
             raise FormatError(f"{folder.store} is not the store that the run made; it is damaged")
     except FormatError as error:
         raise FormatError(f"{error.text}: remove the folder {folder.store} and resume, which makes it again") from error
-    return (plan or resolve(run, store, resources)).for_store(store)
+    return store
 
 
 def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, timer: StageTimer) -> PackedTrees | None:
