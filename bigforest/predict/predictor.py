@@ -275,7 +275,7 @@ class Predictor(NamedTuple):
         """Return the votes of this many rows before the first group of trees."""
         leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else new_spread(rows)
-        return PartialVotes(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
+        return PartialVotes(np.zeros((rows, self.leaf_votes.shape[1])), leaves, spread)
 
     def predict(
         self,
@@ -357,8 +357,6 @@ class Predictor(NamedTuple):
         starts: Iterator[int],
     ) -> None:
         """Predict `chunk` rows from each of `starts` on; if `predictions` is None, only add to the votes `before`."""
-        trees, roots = self.forest_trees, self.packed.roots
-        total = float(trees) if self.total_weight is None else self.total_weight
         try:
             router = self.routers.pop()
         except IndexError:
@@ -366,52 +364,78 @@ class Predictor(NamedTuple):
         for first in starts:
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
-            votes, leaves, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            if leaves is not None:
-                _, tree, leaf = self.group_leaf_targets or (None, 0, 0)
-                noted = LeafNumbers(Votes(self.leaf_votes, votes), np.uint32(leaf), np.uint64(tree), leaves)
-                note_leaves(inputs, roots, noted, router.scratch(inputs))
-            if self.grown is not None:
-                assert spread is not None
-                counted = votes if leaves is None else np.zeros_like(votes)  # note_leaves has added the votes already
-                spreading = SpreadVotes(Votes(self.leaf_votes, counted), self.grown, spread)
-                vote_spread(inputs, roots, spreading, router.scratch(inputs))
-            elif leaves is None:
-                router.vote(inputs, roots, self.leaf_votes, votes)
-            if predictions is None:
-                continue
-            if predictions.value is not None:
-                predictions.value[first:last] = votes[:, 0] / trees
-                if self.stage is not None:
-                    self.stage.correct(predictions.value[first:last].reshape(-1, 1), router.stage_rows(inputs))
-                if predictions.spread is not None:
-                    assert spread is not None
-                    predictions.spread[first:last] = deviation(spread, trees)
-                if self.leaf_values is not None and predictions.bounds is not None:
-                    assert leaves is not None and isinstance(self.rule.conformal, JackknifeIntervals)
-                    values, unit = self.leaf_values
-                    predictions.bounds[first:last] = self.rule.conformal.bounds(values[leaves], unit)
-                if self.group_leaf_targets is not None and predictions.quantiles is not None:
-                    from bigforest.kernels.predict.quantile import find_quantiles
-
-                    assert leaves is not None
-                    targets = self.group_leaf_targets.targets
-                    shares = np.array(self.rule.quantiles)
-                    find_quantiles(leaves, *targets[2:], shares, predictions.quantiles[first:last])
-                continue
-            proba = None if predictions.proba is None else predictions.proba[first:last]
-            if proba is not None or self.stage is not None or self.rule.least_share > 0.0:
-                proba = as_probabilities(np.divide(votes, total, proba), self.rule.power)
-            if proba is not None and self.stage is not None:
-                self.stage.correct(proba, router.stage_rows(inputs))
-                votes = proba
-            if predictions.codes.size:
-                codes = predictions.codes[first:last]
-                codes[:] = self.rule.decide(votes, self._numbers(numbers, first, last))
-                if proba is not None and self.rule.least_share > 0.0:
-                    codes[proba.max(axis=1) < self.rule.least_share] = REJECTED
+            sums = self.nothing_yet(last - first) if before is None else before.part(first, last)
+            self._add_votes(router, inputs, sums)
+            if predictions is not None and predictions.value is None:
+                self._put_classes(router, inputs, sums.votes, numbers, predictions, first)
+            elif predictions is not None:
+                self._put_numbers(router, inputs, sums, predictions, first)
         if rows.rows * rows.features <= _KEPT_CELLS:
             self.routers.append(router)
+
+    def _add_votes(self, router: RowRouter, inputs: RouteInputs, sums: PartialVotes) -> None:
+        """Add the votes of these trees on a chunk of rows, with the leaves and the spread if the rule needs them."""
+        (votes, leaves, spread), roots = sums, self.packed.roots
+        if leaves is None and spread is None:
+            router.vote(inputs, roots, self.leaf_votes, votes)
+            return
+        scratch = router.scratch(inputs)
+        if leaves is not None:
+            _, tree, leaf = self.group_leaf_targets or (None, 0, 0)
+            noted = LeafNumbers(Votes(self.leaf_votes, votes), np.uint32(leaf), np.uint64(tree), leaves)
+            note_leaves(inputs, roots, noted, scratch)
+        if spread is not None:
+            assert self.grown is not None
+            counted = votes if leaves is None else np.zeros_like(votes)  # note_leaves has added the votes already
+            vote_spread(inputs, roots, SpreadVotes(Votes(self.leaf_votes, counted), self.grown, spread), scratch)
+
+    def _put_numbers(
+        self, router: RowRouter, inputs: RouteInputs, sums: PartialVotes, predictions: Predictions, first: int
+    ) -> None:
+        """Write the predictions of a chunk of rows, from row `first` on: numbers, spread, bounds and quantiles."""
+        (votes, leaves, spread), trees, last = sums, self.forest_trees, first + inputs.rows
+        assert predictions.value is not None
+        value = predictions.value[first:last]
+        value[:] = votes[:, 0] / trees
+        if self.stage is not None:
+            self.stage.correct(value.reshape(-1, 1), router.stage_rows(inputs))
+        if predictions.spread is not None:
+            assert spread is not None
+            predictions.spread[first:last] = deviation(spread, trees)
+        if self.leaf_values is not None and predictions.bounds is not None:
+            assert leaves is not None and isinstance(self.rule.conformal, JackknifeIntervals)
+            values, unit = self.leaf_values
+            predictions.bounds[first:last] = self.rule.conformal.bounds(values[leaves], unit)
+        if self.group_leaf_targets is not None and predictions.quantiles is not None:
+            from bigforest.kernels.predict.quantile import find_quantiles
+
+            assert leaves is not None
+            targets, shares = self.group_leaf_targets.targets, np.array(self.rule.quantiles)
+            find_quantiles(leaves, *targets[2:], shares, predictions.quantiles[first:last])
+
+    def _put_classes(
+        self,
+        router: RowRouter,
+        inputs: RouteInputs,
+        votes: NDArray[np.float64],
+        numbers: NDArray[np.uint64] | int,
+        predictions: Predictions,
+        first: int,
+    ) -> None:
+        """Write the predictions of a chunk of rows, from row `first` on: probabilities and classes, as requested."""
+        last = first + inputs.rows
+        proba = None if predictions.proba is None else predictions.proba[first:last]
+        if proba is not None or self.stage is not None or self.rule.least_share > 0.0:
+            total = float(self.forest_trees) if self.total_weight is None else self.total_weight
+            proba = as_probabilities(np.divide(votes, total, proba), self.rule.power)
+        if proba is not None and self.stage is not None:
+            self.stage.correct(proba, router.stage_rows(inputs))
+            votes = proba
+        if predictions.codes.size:
+            codes = predictions.codes[first:last]
+            codes[:] = self.rule.decide(votes, self._numbers(numbers, first, last))
+            if proba is not None and self.rule.least_share > 0.0:
+                codes[proba.max(axis=1) < self.rule.least_share] = REJECTED
 
     @property
     def _notes_leaves(self) -> bool:
