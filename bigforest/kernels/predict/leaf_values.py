@@ -99,10 +99,6 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     return _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number)
 
 
-# Entries of the state of `shrink_leaves` between calls: number of nodes whose right child is still to come, and role of
-# the next node.
-OPEN = 0
-SIDE = 1
 # Roles of a node.
 ROOT = 0
 LEFT_CHILD = 1
@@ -131,7 +127,8 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
     weight   float64 [nodes], N
     value    float64 [nodes, width], v: shares of classes, or a number
     lambdas  float64 [lambdas]
-    state    int64 [2]: zeros before the first node of all; updated, for a call with the nodes that follow
+    state    int64 [2], number of nodes whose right child is still to come, and role of the next node: zeros before the
+             first node of all; updated, for a call with the nodes that follow
     above    float64 [1 + room, width, lambdas]: the mix, without its last term, of each node whose right child is still
              to come, at most `room` at the same time
     kept     float64 [1 + room]: weight of each of these nodes
@@ -146,7 +143,7 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
         for k in range(tried):
             above[0, c, k] = 0.0
     number = np.uint64(0)
-    waiting, side = np.uint64(state[OPEN]), state[SIDE]
+    waiting, side = np.uint64(state[0]), state[1]
     for node in range(np.uint64(leaf.size)):
         # Slot of the parent in `above`. A right child takes the slot of its parent, which no longer waits.
         parent = waiting
@@ -168,4 +165,4 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
             kept[slot] = weight[node]
             waiting = slot
             side = LEFT_CHILD
-    state[OPEN], state[SIDE] = np.int64(waiting), side
+    state[0], state[1] = np.int64(waiting), side

@@ -11,7 +11,7 @@ import numpy as np
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.leaf_values import present_classes
+from bigforest.kernels.predict.leaf_values import LEFT_CHILD, RIGHT_CHILD, ROOT, present_classes
 
 # Results of `check_nodes`.
 SOUND = 0
@@ -25,17 +25,14 @@ WRONG_NODE = 7
 WRONG_SUMS = 8
 
 # Entries of the state of `check_nodes` between calls: tree of the last node; number and depth of the node that must
-# follow; number of inner nodes whose right child is still to come; 1 if the tree is complete; role of the next node.
+# follow; number of inner nodes whose right child is still to come; 1 if the tree is complete; role of the next node
+# (ROOT, LEFT_CHILD or RIGHT_CHILD).
 TREE = 0
 NEXT = 1
 DEPTH = 2
 OPEN = 3
 WHOLE = 4
 SIDE = 5
-# Roles of a node.
-ROOT = 0
-LEFT_CHILD = 1
-RIGHT_CHILD = 2
 
 # Bits of a NaN. The number of a leaf's ballot is added to them.
 LEAF_BITS = np.uint64(0x7FF8000000000000)
