@@ -1,6 +1,6 @@
 """Leaves of the rows of a store in the trees of its forest.
 
-Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/passed_leaves.py). `OobTrees`
+Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/out_of_bag.py). `OobTrees`
 collects these files, and finds leaves that are missing because a run was killed between writing a part and its leaves.
 Weighing, the targets of leaves and boosting also need the leaves of bag rows (`leaves_of_rows`).
 

@@ -9,7 +9,7 @@ A group of trees shares the passes. `grow_by_passes`:
 3. Spill: a last pass writes the rows of the waiting nodes, sorted by node, to scratch (row_file.py).
 4. Load the rows of each waiting node, the largest first, and grow its subtree in memory (`grow_subtree_task`).
 5. Put upper part and subtrees together in preorder, and write the parts of the forest (`write_assemblies`).
-6. Route the out-of-bag rows down the finished trees, block by block (passed_leaves.py).
+6. Route the out-of-bag rows down the finished trees, block by block (out_of_bag.py).
 
 A pass reads the blocks of the store in order; a task reads one run of blocks. For each block and tree
 (`TableView.answer`, with the kernels of kernels/out_of_core/blocks.py):
@@ -43,7 +43,7 @@ from bigforest.forest.files import Header
 from bigforest.forest.nodes import write_part
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
-from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
+from bigforest.grow.out_of_core.out_of_bag import SplitFiles, keeping_splits, split_types, write_left_out
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, request
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
 from bigforest.grow.out_of_core.table import Passes, TableView

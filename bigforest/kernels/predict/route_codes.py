@@ -2,7 +2,7 @@
 
 Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
 code on the left and the smallest on the right. The values of these few rows are compared with the threshold, as in
-prediction. Only passes turn thresholds into codes (grow/out_of_core/passed_leaves.py).
+prediction. Only passes turn thresholds into codes (grow/out_of_core/out_of_bag.py).
 
 Oblique nodes compare projections of values, which are looked up by codes or are in memory. The terms of a node are read
 once for all its rows.
