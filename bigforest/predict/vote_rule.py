@@ -218,18 +218,8 @@ class VoteRules:
             return self.usual
         check_flag(jackknife, "jackknife")
         files, shares, numbers = self._files, _shares(quantiles), tree_numbers(trees, self._files.trees)
-        if shares and numbers:
-            raise ConfigError(
-                f"quantiles are computed from all trees together; drop {api('trees')} or {api('quantiles')}"
-            )
-        if shares and not files.is_regression:
-            raise ConfigError(
-                f"the forest predicts classes, which have no quantiles; drop {api('quantiles')}, use probabilities"
-            )
-        if shares and not files.has_targets:
-            raise ConfigError(
-                f"the training targets of the leaves are not kept with the forest: train it with {api('keep_targets')}"
-            )
+        if shares:
+            _check_quantiles(files, numbers)
         if files.is_regression and (vote is not None or ties is not None):
             raise ConfigError(f"the trees of a regression forest are averaged; drop {api('vote')} and {api('ties')}")
         vote = files.config.vote if vote is None else vote
@@ -272,6 +262,20 @@ class VoteRules:
         if by is None:
             return self.calibration.conformal(coverage)
         return self.calibration.by_category(_column(self._files, by), coverage)
+
+
+def _check_quantiles(files: ForestFiles, trees: Sequence[int]) -> None:
+    """Raise ConfigError if a forest, or these trees alone, cannot predict quantiles."""
+    if trees:
+        raise ConfigError(f"quantiles are computed from all trees together; drop {api('trees')} or {api('quantiles')}")
+    if not files.is_regression:
+        raise ConfigError(
+            f"the forest predicts classes, which have no quantiles; drop {api('quantiles')}, use probabilities"
+        )
+    if not files.has_targets:
+        raise ConfigError(
+            f"the training targets of the leaves are not kept with the forest: train it with {api('keep_targets')}"
+        )
 
 
 def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
