@@ -332,7 +332,7 @@ def _rows_of_bags(shared: SharedInputs, trees: range, bags: list[NDArray[np.uint
     """Return the rows of bags as items, and the roots of the trees; bags: multiplicity of each row in each bag."""
     items = [_bag_items(shared, tree, bag) for tree, bag in zip(trees, bags, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in items)], dtype=np.uint64)
-    roots = Roots(start, np.array([root_key(shared.sampler.config, tree) for tree in trees], np.uint64))
+    roots = Roots(start, root_key(shared.sampler.config, np.arange(trees.start, trees.stop)))
     return TreeRows(np.concatenate(items), shared.target, roots, shared.rules)
 
 

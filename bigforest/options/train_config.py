@@ -37,6 +37,8 @@ from bigforest.options.values import (
 # Default number of features of a subspace, but at most half of all features (Ho 1995, section 4).
 _SUBSPACE = 100
 
+# Options of floats.
+_NUMBERS = [name for name, entry in OPTIONS.items() if entry.is_number]
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 
@@ -77,8 +79,8 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "subspace", as_text(self.subspace))
         object.__setattr__(self, "min_level", as_text(self.min_level))
         check(self, OPTIONS, base_family(self.family), lacked_options(self.family))
-        for name, entry in OPTIONS.items():
-            if entry.is_number and getattr(self, name) is not None and not isinstance(getattr(self, name), str):
+        for name in _NUMBERS:
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, float(getattr(self, name)))  # 5 and 5.0 are one configuration
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
@@ -168,8 +170,8 @@ class TrainConfig(TrainOptions):
 
     def _of_task(self, task: Task) -> TrainConfig:
         # Other defaults that depend on the task stay None: trial trees may select them (training/choose.py).
-        config = self if self.task == task else replace(self, task=task)
-        return config if config.impurity == config.criterion else replace(config, impurity=config.criterion)
+        impurity = self.impurity or TASKS[task].impurity
+        return self if self.impurity and self.task == task else replace(self, task=task, impurity=impurity)
 
     def with_defaults(self) -> TrainConfig:
         """Return the configuration with the defaults of its task for min_leaf, mtry and projections that are None."""

@@ -309,7 +309,8 @@ def is_there(path: Path) -> bool:
 
 
 def is_temporary(path: Path) -> bool:
-    return not _temporary.isdisjoint((path, *path.parents))
+    folders = tuple(_temporary)  # other threads add some
+    return any(f"{path}{os.sep}".startswith(f"{folder}{os.sep}") for folder in folders)
 
 
 def sync(path: Path) -> None:

@@ -248,7 +248,8 @@ def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> boo
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
 
-def root_key(config: TrainConfig, tree: int) -> np.uint64:
+def root_key(config: TrainConfig, tree: Any) -> Any:
+    """Return the key of the root of a tree, uint64, or of several trees, uint64 [trees]."""
     return stream_key(config.seed, PURPOSE_GROW, tree, 0)
 
 
