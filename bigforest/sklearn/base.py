@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from bigforest import read_forest, train
-from bigforest.errors import ConfigError, DataError, counted
+from bigforest.errors import ConfigError, DataError, counted, listed
 from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.options.signatures import option_entries, section, with_section
 from bigforest.options.train_config import TrainConfig
@@ -451,6 +451,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         frame = table_frame(X := unmasked(X))
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
+            if frame.columns != self._names and {*frame.columns} == {*self._names}:  # scikit-learn checks texts alone
+                raise DataError(f"the columns of X are in another order than in fit: {listed(self._names)}; reorder X")
             return named(frame, self._names)
         categories = any(feature.kind == "category" for feature in self.forests_[0].spec.features)
         if categories and (cells := objects_of(X)) is not None:

@@ -233,10 +233,10 @@ def _arrow_series(array: Any) -> pl.Series:
 
 
 def numeric_categories(table: Any) -> dict[str, bool]:
-    """Return, by name, True for each column of unordered categories of whole numbers or booleans, False for others.
+    """Return, by name, True for each column of categories of whole numbers or booleans, False for others.
 
-    Such columns are categories of pandas and dictionaries of Arrow. Polars would read them as numbers. The result is
-    empty for tables of other packages.
+    Such columns are categories of pandas and dictionaries of Arrow, without an order or in another order than by value.
+    Polars would read them as numbers. The result is empty for tables of other packages.
     """
     if package_of(table) == "pandas" and hasattr(table, "dtypes") and hasattr(table, "columns"):
         return {str(name): _is_coded(dtype) for name, dtype in zip(table.columns, table.dtypes, strict=True)}
@@ -248,9 +248,11 @@ def numeric_categories(table: Any) -> dict[str, bool]:
     if isinstance(table, pa.Table | pa.RecordBatch):
         floats = float_dictionaries(table.schema)
         for name, column in zip(table.schema.names, table.columns, strict=True):
+            parts = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
             if name in floats:
-                parts = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
                 coded[name] = _are_whole([level for part in parts for level in part.dictionary.to_pylist()])
+            elif pa.types.is_dictionary(column.type) and column.type.ordered and _has_codes(column.type):
+                coded[name] = not all(_are_by_value(part.dictionary.to_pylist()) for part in parts)
     return coded
 
 
@@ -264,21 +266,34 @@ def float_dictionaries(schema: Any) -> list[str]:
 
 
 def _is_coded(dtype: Any) -> bool:
-    """Return True for a pandas type of unordered categories of whole numbers or booleans; the numbers may be floats."""
+    """Return True for a pandas type of categories of whole numbers, also as floats, or booleans, not in their order."""
     if hasattr(dtype, "pyarrow_dtype"):
         return _is_coded_dictionary(dtype.pyarrow_dtype)
-    if type(dtype).__name__ != "CategoricalDtype" or dtype.ordered:
+    if type(dtype).__name__ != "CategoricalDtype":
         return False
-    kind = dtype.categories.dtype.kind
-    return kind in "biu" or (kind == "f" and _are_whole(dtype.categories))
+    levels = dtype.categories
+    codes = levels.dtype.kind in "biu" or (levels.dtype.kind == "f" and _are_whole(levels))
+    return codes and not (dtype.ordered and _are_by_value(levels.tolist()))
 
 
 def _is_coded_dictionary(kind: Any) -> bool:
     """Return True for an Arrow type of unordered categories of integers or booleans."""
     import pyarrow as pa
 
-    unordered = pa.types.is_dictionary(kind) and not kind.ordered
-    return unordered and (pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type))
+    return pa.types.is_dictionary(kind) and not kind.ordered and _has_codes(kind)
+
+
+def _has_codes(kind: Any) -> bool:
+    """Return True for a dictionary type of Arrow with integers or booleans."""
+    import pyarrow as pa
+
+    return pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type)
+
+
+def _are_by_value(levels: list[Any]) -> bool:
+    """Return True if levels without missing ones are ascending or descending."""
+    present = [level for level in levels if level is not None]
+    return sorted(present) in (present, present[::-1])
 
 
 def _are_whole(levels: Collection[Any]) -> bool:

@@ -166,6 +166,8 @@ def test_names__are_checked_as_scikit_learn_does() -> None:
         assert same(ours, fitted(n_estimators=2))
     numbered = BigForestClassifier(n_estimators=2).fit(pd.DataFrame(X), Y)
     assert not hasattr(numbered, "feature_names_in_") and same(numbered, ours, X)
+    with pytest.raises(ValueError, match="columns of X are in another order than in fit: 0, 1, 2"):
+        numbered.predict(pd.DataFrame(X)[[1, 0, *range(2, X.shape[1])]])
 
 
 def test_target__may_be_called_as_a_feature() -> None:

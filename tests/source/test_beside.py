@@ -312,6 +312,19 @@ def test_train__categories_of_pandas_that_are_numbers(tmp_path: Path) -> None:
     assert bf.train(whole, resume=path, trees=3).config.categories == ("code", "flag")
 
 
+def test_train__categories_of_numbers_in_an_order_of_their_own(tmp_path: Path) -> None:
+    """Which the values do not have."""
+    size = np.random.default_rng(2).integers(0, 4, 90)
+    frame = pd.DataFrame({"target": size % 2})
+    for name, order in (("own", [2, 0, 3, 1]), ("up", [0, 1, 2, 3]), ("down", [3, 2, 1, 0])):
+        frame[name] = pd.Categorical(size, order, ordered=True)
+    frame.to_feather(tmp_path / "t.feather")
+    for one in (frame, pa.Table.from_pandas(frame), tmp_path / "t.feather"):
+        forest = bf.train(one, "target", trees=2, min_level=1)
+        assert [feature.kind for feature in forest.spec.features] == ["category", "numeric", "numeric"]
+        assert forest.score(frame, frame["target"]) == 1.0
+
+
 def test_train__category_of_pandas_whose_integers_are_floats() -> None:
     """Pandas makes floats of integers with missing values, before `astype("category")`."""
     code = pd.Series(np.random.default_rng(5).integers(0, 6, 90)).mask(np.arange(90) % 9 == 0)
