@@ -143,7 +143,12 @@ class Bars:
 
         console = Console(stderr=True, highlight=False) if self._progress is None else self._progress.console
         message = write_names(event.text, self._name_of)
-        console.print(Text.assemble(("note:", "bold"), f" {message}"), soft_wrap=True)
+        try:
+            console.print(Text.assemble(("note:", "bold"), f" {message}"), soft_wrap=True)
+        except BrokenPipeError:
+            raise
+        except OSError:  # a log on a full disk does not end the run
+            pass
 
 
 def _progress(pause: float) -> Any:

@@ -11,7 +11,8 @@ import os
 import signal
 import sys
 import threading
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -112,19 +113,26 @@ def main() -> None:
         gc.freeze()  # otherwise the interpreter searches all imported objects at its end, for a tenth of a second
         if not isinstance(end.__context__, BrokenPipeError) and _flush():
             raise
-    except OSError as error:  # the help or the version could not be printed
-        _drop_output()
-        print(f"error: {error.strerror}: standard output", file=sys.stderr)
+    except OSError as error:  # the help, the version or the usage could not be printed
+        _drop_output(sys.stdout)
+        with suppress(OSError):
+            print(f"error: {error.strerror}: standard output", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT)
+    finally:
+        try:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+        except OSError:  # a full disk: the exit code still tells
+            _drop_output(sys.stderr)
     # The reader closed the pipe. Exit quietly with the shell's code for SIGPIPE.
-    _drop_output()
+    _drop_output(sys.stdout)
     sys.exit(_EXIT_CLOSED_PIPE)
 
 
-def _drop_output() -> None:
-    """Discard unprinted output. Otherwise Python would print errors about it at its end."""
-    assert sys.stdout is not None
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop_output(stream: TextIO | None) -> None:
+    """Discard unprinted output. Otherwise Python would print errors about it at its end, or change the exit code."""
+    assert stream is not None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _flush() -> bool:

@@ -276,7 +276,8 @@ class GuardedCommand(TyperCommand):
         message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
         if ctx.find_root().params.get("debug"):
             traceback.print_exception(error)
-        _print_error(message)
+        with suppress(OSError):  # a full standard error: the exit code still tells
+            _print_error(message)
         if wants_json:
             with suppress(OSError):  # standard output may be what failed
                 _print_object(message, type(error).__name__)

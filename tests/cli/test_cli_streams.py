@@ -139,6 +139,25 @@ def test_stdout__full(folder: Path, words: str) -> None:
     assert (ended.returncode, ended.stderr) == (2, "error: No space left on device: standard output\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("oob missing.forest", 2),  # an error
+        ("oob --nothing", 2),  # the usage
+        ("validate things.forest things.parquet --out curve.parquet --json", 0),  # a notice
+        ("validate things.forest things.parquet --out curve.parquet", 0),
+    ],
+)
+def test_stderr__full_does_not_change_the_exit_code(folder: Path, run: Run, words: str, code: int) -> None:
+    run("train", "things.parquet", "--trees", "2")
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "bigforest", *words.split()]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, cwd=folder, check=False)
+    assert ended.returncode == code
+    assert (folder / "curve.parquet").exists() == (code == 0)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of address space")
 @pytest.mark.parametrize("limit", [1_500_000, 100_000])  # with the second, not even numpy can be imported
 def test_limited_address_space__is_an_error_before_libraries_abort(folder: Path, limit: int) -> None:
