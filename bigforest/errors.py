@@ -113,6 +113,11 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
         raise named from error
 
 
+def names_other_file(error: BaseException, path: str | os.PathLike[str] | None) -> bool:
+    """Return True for an error that `naming_file` raised about a file other than `path`, such as a copy of it."""
+    return isinstance(error, OSError) and hasattr(error, "__notes__") and str(error.filename) != str(path)
+
+
 def shown(value: object) -> str:
     """Return the value of an option as a text for messages, shortened to 80 characters."""
     try:

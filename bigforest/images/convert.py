@@ -214,9 +214,9 @@ def images_to_features(
     )
     check_word(on_corrupt, ("skip", "refuse"), "on_corrupt")
     check_flag(names, "names")
-    check_table_file(out, KIND, overwrite=overwrite)
     resources = resources_of(None, scratch, None)
     with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
+        check_table_file(out, KIND, overwrite=overwrite)
         images = open_images(source, labels=labels, column=column, target=target, scratch=work)
         run = _Conversion(images, config, names, on_corrupt, listener)
         if not images.labelled:

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type
-from bigforest.errors import DataError, api, listed
+from bigforest.errors import DataError, api, listed, naming_file
 from bigforest.source.source import (
     POLARS_FAULTS,
     FileStamp,
@@ -172,20 +172,25 @@ def _like_zlib(file: Path) -> bool:
 
 
 def _unpack(file: Path, scratch: Path) -> Path:
-    import pyarrow as pa
-
     codec = CODECS.get(file.suffix.lower())
     unpacked = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
+    with naming_file(unpacked), unpacked.open("wb") as content:
+        for piece in _unpacked_pieces(file, codec):
+            content.write(piece)
+    return unpacked
+
+
+def _unpacked_pieces(file: Path, codec: str | None) -> Iterator[bytes]:
+    import pyarrow as pa
+
     with (
         reading_file(file, "compressed", "; check that it was written to the end"),
         pa.input_stream(readable(file), compression=codec) as packed,
-        unpacked.open("wb") as content,
     ):
         begin = packed.read(len(_ZLIB))
-        content.write(BOM_UTF8 + begin if begin == _ZLIB else begin)
+        yield BOM_UTF8 + begin if begin == _ZLIB else begin
         while piece := packed.read(_PIECE):
-            content.write(piece)
-    return unpacked
+            yield piece
 
 
 def _stamps(files: Sequence[Path]) -> list[FileStamp]:

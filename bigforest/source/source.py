@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from bigforest.columns.types import cells, columns_named, numbers, physical, types_within
-from bigforest.errors import DataError, advice_on, reason, system_error
+from bigforest.errors import DataError, advice_on, names_other_file, reason, system_error
 from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import as_path, is_remote, readable
 
@@ -434,6 +434,8 @@ def reading_file(file: Path, kind: str, advice: str = "") -> Iterator[None]:
     except DataError:  # its message already names the fault
         raise
     except FAULTS as error:
+        if names_other_file(error, file):
+            raise
         raise not_readable(file, kind, error, advice) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, DataError, reason
+from bigforest.errors import ConfigError, DataError, naming_file, reason
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
 from bigforest.storage.paths import write_atomically
@@ -77,7 +77,8 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
     places = places_once(reader.schema.names, where, reading)
     schema_of(reader.schema, where, reading.needs)
     folder = scratch / f"source-{secrets.token_hex(4)}"
-    folder.mkdir()
+    with naming_file(folder):
+        folder.mkdir()
     files: list[Path] = []
 
     def write(batches: list[Any]) -> None:

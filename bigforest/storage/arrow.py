@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
-from bigforest.errors import BigForestError, DataError, reason, system_error
+from bigforest.errors import BigForestError, DataError, names_other_file, reason, system_error
 
 # Errors of Arrow, Polars and Python for damaged bytes. A panic is not an Exception.
 FAULTS = (
@@ -48,6 +48,8 @@ def naming_faults(make: Callable[[str], BigForestError], file: Path | None = Non
     except DataError:  # a ValueError, but its message already names the fault
         raise
     except FAULTS as error:
+        if names_other_file(error, file):
+            raise
         raise (file and system_error(error, file)) or make(reason(error)) from error
 
 

@@ -345,12 +345,13 @@ def write_atomically(path: Path) -> Iterator[Path]:
             yield folder / path.name
             _copy(folder / path.name, path)
         return
-    path.parent.mkdir(exist_ok=True)
+    with naming_file(path):
+        path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_HALF_MADE}")
     try:
         with naming_file(path):
             yield temporary
-        temporary.replace(path)
+            temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

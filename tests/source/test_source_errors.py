@@ -347,3 +347,19 @@ def test_score__a_lazy_table_that_changes_while_it_is_read(tmp_path: Path) -> No
 
     with pytest.raises(DataError, match="changed while it was read"):
         forest.score(pl.scan_parquet(tmp_path / "t.parquet").map_batches(change))
+
+
+@pytest.mark.parametrize("name", ["t.csv.gz", "t.arrow", "stream"])
+def test_copy__that_cannot_be_written_is_named_and_not_the_table(name: str, tmp_path: Path) -> None:
+    """An error of the disk of the scratch folder says nothing about the file that is read."""
+    table, gone = pl.DataFrame({"a": [1, 2]}), tmp_path / "gone"
+    path = tmp_path / name
+    if name == "t.arrow":
+        table.write_ipc(path)
+    elif name == "t.csv.gz":
+        path.write_bytes(gzip.compress(table.write_csv().encode()))
+    data = pa.RecordBatchReader.from_batches(table.to_arrow().schema, table.to_arrow().to_batches())
+    with pytest.raises(FileNotFoundError) as caught:
+        open_source(data if name == "stream" else path, scratch=gone)
+    assert Path(caught.value.filename).parent == gone
+    assert caught.value.__notes__ == ["check what removed it"]
