@@ -576,9 +576,16 @@ def plot_forest(
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
             check_output(path, PICTURE, overwrite=overwrite)
-        for name, path in zip(names, paths, strict=True):
-            draw = getattr(plot, name.replace("-", "_"))
-            write_chart(draw(*(arguments[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
+        written: list[Path] = []
+        try:
+            for name, path in zip(names, paths, strict=True):
+                draw = getattr(plot, name.replace("-", "_"))
+                write_chart(draw(*(arguments[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
+                written.append(path)
+        except BaseException:
+            for path in () if overwrite else written:  # they would refuse a repeat
+                path.unlink(missing_ok=True)
+            raise
     return paths
 
 

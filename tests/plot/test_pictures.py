@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import bigforest as bf
+import bigforest.plot.draw
 from bigforest.errors import ConfigError
 from bigforest.plot.accuracy import (
     RISKS,
@@ -371,6 +372,22 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
         assert content.startswith(BEGINS[kind]) and b"<script>alert" not in content, file
     with pytest.raises(bf.OutputExistsError):
         bf.plot_forest(forest, out=tmp_path / "out", what="time", format=kind)
+
+
+def test_files__of_a_failed_call_do_not_refuse_its_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forest = bf.train({"x": [1.0, 2.0] * 9, "y": ["a", "b"] * 9}, "y", trees=2, threads=1)
+    out, staged = tmp_path / "out", bigforest.plot.draw.staged
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.stem == "tree":
+            raise OSError("full")
+        return staged(path, *arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(bigforest.plot.draw, "staged", fail)
+        bf.plot_forest(forest, out=out, what=["depth", "tree"], format="html", threads=1)
+    assert not out.exists()
+    assert len(bf.plot_forest(forest, out=out, what=["depth", "tree"], format="html", threads=1)) == 2
 
 
 @pytest.mark.parametrize("grown", [2], indirect=True)
