@@ -14,7 +14,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.explain.permutation import orders_of
+from bigforest.explain.prediction_losses import orders_of
 from bigforest.forest.nodes import TreeArrays
 from bigforest.sampling.bags import are_held_out
 from tests.explain.made import trees_of as forest_trees

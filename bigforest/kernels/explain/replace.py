@@ -70,6 +70,11 @@ class Parted(NamedTuple):
     node: NDArray[np.uint32]
 
 
+def make_parted(groups: int) -> Parted:
+    """Allocate a Parted."""
+    return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
+
+
 class Losses(NamedTuple):
     """Sums of losses: a column for each class of the rows; a single column for regression; or a column for each row.
 

@@ -1,0 +1,115 @@
+"""Groups of features that are permuted together, for permutation importance (permutation.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError, api
+from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.oob.accumulator import least_counted
+from bigforest.options.values import several
+
+# Shares are clipped to this and 1 minus this, so that logarithms are finite.
+_LEAST_SHARE = float(np.finfo(np.float64).eps)
+# Nanoseconds on one thread for drawing a value. Measured.
+DRAW_NS = 3.0
+
+
+class PermutedGroup(NamedTuple):
+    """Features that are permuted together.
+
+    stream  number from which, with seed and draw, the key of the random order is made: the position of a single
+            feature; groups of features have the next numbers.
+    places  positions of the features in the dataspec.
+    """
+
+    name: str
+    stream: int
+    places: tuple[int, ...]
+
+
+class PermutationRules(NamedTuple):
+    """Rows, the features that are permuted among out-of-bag rows, the loss, and the seed of the orders."""
+
+    oob: OutOfBagRows
+    groups: list[PermutedGroup]
+    loss: str
+    seed: int
+
+    def together(self, most: int) -> list[list[int]]:
+        """Return lists of groups, by number, to permute at the same time: no feature is in two groups of a list, and a
+        list has at most `most` used features.
+
+        Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
+        """
+        lists: list[list[int]] = [[]]
+        used, taken = set(self.oob.table.used), set[int]()
+        for number, group in enumerate(self.groups):
+            places = used & set(group.places)
+            if not places:
+                continue
+            if taken & places or (taken and len(taken) + len(places) > most):
+                lists.append([])
+                taken = set()
+            lists[-1].append(number)
+            taken |= places
+        return lists
+
+    def columns(self, numbers: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return the columns that these groups (disjoint) permute, and the index in `numbers` of the group of each."""
+        column_of = self.oob.table.column_of
+        pairs = [
+            (column_of[place], index)
+            for index, number in enumerate(numbers)
+            for place in self.groups[number].places
+            if place in column_of
+        ]
+        columns, indices = np.array(pairs, np.int64).reshape(-1, 2).T
+        return columns.astype(np.uint64), indices
+
+    def key(self, draw: int, number: int) -> np.uint64:
+        """Return the key of the random order of a group; draw: number of the tree, or of the repetition."""
+        from bigforest.kernels.common.rng import stream_key
+        from bigforest.kernels.explain.replace import PURPOSE_PERMUTE
+
+        return stream_key(self.seed, PURPOSE_PERMUTE, draw, self.groups[number].stream)
+
+    def class_losses(self, answer: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the loss of each answer on a row of each class, float64 [answers, classes]."""
+        if self.loss == "log_loss":
+            return -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+        wrong = np.ones(answer.shape)
+        wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
+        return wrong
+
+    def counted_means(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return predictions, raised where they are below the least one for which the Poisson deviance is counted."""
+        table = self.oob.table
+        return np.maximum(mean, least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0))))
+
+
+def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
+    """Return all features, each alone, and the requested groups. Raises ConfigError."""
+    spec = job.forest.spec
+    single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
+    together = [
+        PermutedGroup(
+            name, len(single) + number, tuple(job.options.places(several(columns), spec, f"the group {name!r}"))
+        )
+        for number, (name, columns) in enumerate(job.options.groups.items())
+    ]
+    return single + together
+
+
+def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> PermutationRules:
+    table = job.oob.table
+    if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
+        raise DataError(
+            f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
+            f"numbers of which none is below 0; set the {api('loss')} to mse, or drop these rows"
+        )
+    return PermutationRules(job.oob, groups, loss, job.options.seed)
