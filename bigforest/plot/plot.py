@@ -48,11 +48,11 @@ from bigforest.storage.paths import as_path
 # Rows of a table that are read at a time, and most rows of a sample.
 _SLICE = 1 << 16
 _DRAWN = 1000
-# Most rows of the sample for interactions; rows of the sample for a surface, and values of each feature; rows of the
-# map, and neighbors of each. With fewer neighbors, most rows have none in common, and a few outliers fill the picture.
+# Most rows of the sample for interactions; rows of the sample for a surface, and values of each feature.
 _PAIR_ROWS = 100
 _SURFACE_ROWS, _GRID = 200, 30
-_MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
+# Options of the map. With fewer neighbors, most rows have none in common, and a few outliers fill the picture.
+MAP = {"sample": 500, "neighbors": 2000}
 _NONE_OUT_OF_BAG = "every row is in the bag of every tree, so there is nothing out of bag to draw"
 
 
@@ -246,11 +246,8 @@ class Pictures:
         >>> forest.plot.waterfall(table, row=3).save("waterfall.html")
         """
         altair()
-        with self.opened(data) as source:
-            if not is_integer(row, 0, source.rows - 1):
-                raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
-            rows = pl.concat(list(source.batches([*source.schema], _SLICE, row, row + 1)))
-        return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
+        values = self._row(data, row)
+        return self._waterfall(self._contributions(values, label), values, row)
 
     def swarm(self, data: Any, label: Any = None) -> Any:
         """Plot the contributions of features to the predictions of all rows, or of a sample of 1,000 rows.
@@ -269,6 +266,13 @@ class Pictures:
         altair()
         rows, of = self._sample(data)
         return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
+
+    def contributions(self, data: Any) -> tuple[Any, Any]:
+        """Return `waterfall` of the first row, and `swarm`, from one explanation of all their rows."""
+        first, (rows, of) = self._row(data, 0), self._sample(data)
+        table = self._contributions(pl.concat([first, rows]), None)
+        waterfall = self._waterfall(table.filter(pl.col("row") == 0), first, 0)
+        return waterfall, swarm_chart(table.filter(pl.col("row") > 0), rows, of, scale_of(self.forest))
 
     def depth(self) -> Any:
         """Plot the number of leaves by depth, and the number of trees by maximum depth.
@@ -387,7 +391,7 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name
-            explanation = self.explain("proximities", source, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            explanation = self.explain("proximities", source, **MAP)
             if not explanation["neighbors"].height:
                 raise ConfigError(_NONE_OUT_OF_BAG)
             return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
@@ -414,9 +418,9 @@ class Pictures:
         if not self.forest.oob.rows_used:
             raise ConfigError(_NONE_OUT_OF_BAG)
 
-    def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
-        """Return the tables of section `part` of an explanation, computed with the options `how`."""
-        return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
+    def explain(self, parts: str | Sequence[str], data: Any = None, **options: Any) -> Explanation:
+        """Return the tables of these sections of an explanation, computed with the options `how`."""
+        return explain_forest(self.forest, data, parts=parts, **options, **(self.how or {}))
 
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
@@ -427,6 +431,9 @@ class Pictures:
         classes, _ = self._class_option(label)
         explanation = self.explain("contributions", rows, classes=classes)
         return explanation["contributions"].sort("row")
+
+    def _waterfall(self, contributions: pl.DataFrame, values: pl.DataFrame, row: int) -> Any:
+        return waterfall_chart(contributions, values.row(0, named=True), row, scale_of(self.forest))
 
     def _class_option(self, label: Any) -> tuple[list[Any] | None, Any]:
         """Return the option `classes` that explains one class, and this class; both None for regression.
@@ -445,6 +452,13 @@ class Pictures:
             sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
             label = classes[sums.index(max(sums))]
         return None if label is None else [label], label
+
+    def _row(self, data: Any, row: int) -> pl.DataFrame:
+        """Return a row of a table. Raises ConfigError for a row that the table does not have."""
+        with self.opened(data) as source:
+            if not is_integer(row, 0, source.rows - 1):
+                raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
+            return pl.concat(list(source.batches([*source.schema], _SLICE, row, row + 1)))
 
     def _sample(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
         """Return a sample of `most` rows of a table, or all rows if there are fewer; and the number of all rows."""

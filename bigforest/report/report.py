@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 from bigforest.columns.labels import label_type, proba_names
 from bigforest.errors import ConfigError, api, counted, listed, shown
 from bigforest.events import Listener
+from bigforest.explain.tables import Explanation
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
 from bigforest.options.values import is_integer
 from bigforest.plot.accuracy import has_rejection, limits_table, number_losses, with_standard_error
 from bigforest.plot.draw import altair, converter, one_line, without_checks
+from bigforest.plot.explanations import map_chart
 from bigforest.plot.forest import importance_chart
-from bigforest.plot.plot import Pictures
+from bigforest.plot.plot import MAP, Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
 from bigforest.source.source import Source
@@ -439,30 +441,45 @@ def report_forest(
 
 def _page(plot: Pictures, source: Source | None, trees: int) -> str:
     forest = plot.forest
-    # Out-of-bag importance comes first: it refuses a table that is not the training table.
-    importance = _importance(plot, source)
-    has_map = source is not None and forest.has_bags and forest.oob.rows_used
-    row_map = [page.picture(plot.map(source), "Map of rows by proximity")] if has_map else []
+    explained = _explain(plot, source)  # first: refuses a table that is not the training table
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
-        ("Errors", [*wrong(plot, source), *row_map]),
-        ("Feature importance", importance),
+        ("Errors", [*wrong(plot, source), *_map(forest, source, explained)]),
+        ("Feature importance", _importance(forest, explained)),
         ("Dependence on features", _dependence(plot, source)),
-        ("Trees", _trees(plot, trees)),
+        ("Trees", _trees(plot, trees, explained["rules"])),
         ("How to reproduce the forest", [*again(forest), page.picture(plot.time(), "Time by stage")]),
     ]
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
 
-def _importance(plot: Pictures, source: Source | None) -> list[str]:
-    pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
+def _explain(plot: Pictures, source: Source | None) -> Explanation:
+    """Explain the forest and, for the training table, its out-of-bag rows, by one call: it reads the table once."""
+    if source is None or not plot.forest.has_bags:
+        return plot.explain(["importance", "trees"], rules=_RULES)
+    if not plot.forest.oob.rows_used:
+        return plot.explain(["importance", "trees", "permutation"], source, rules=_RULES)
+    return plot.explain(["importance", "trees", "permutation", "proximities"], source, rules=_RULES, **MAP)
+
+
+def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[str]:
+    if source is None or "neighbors" not in explained.tables:
+        return []
+    target = source.column(forest.spec.target.name)
+    drawn = map_chart(explained["neighbors"], target, not forest.is_regression, source.rows)
+    return [page.picture(drawn, "Map of rows by proximity")]
+
+
+def _importance(forest: Forest, explained: Explanation) -> list[str]:
+    drawn = importance_chart(explained["importance"], "importance")
+    pieces = [page.picture(drawn, "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
-    if plot.forest.config.boosts:
+    if forest.config.boosts:
         return [*pieces, page.text(f"{note}; other importances are not available with boosting.")]
-    if source is None or not plot.forest.has_oob:
+    if "permutation" not in explained.tables:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    importance = plot.explain("permutation", source)["permutation"]
+    importance = explained["permutation"]
     rows = importance.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(importance, "permutation")
     return [
@@ -476,17 +493,17 @@ def _importance(plot: Pictures, source: Source | None) -> list[str]:
 def _dependence(plot: Pictures, source: Source | None) -> list[str]:
     if source is None:
         return [page.text("Pass the training table to the report to see how predictions depend on features.")]
+    dependence, (waterfall, swarm) = plot.dependence(source), plot.contributions(source)
     return [
-        page.picture(plot.dependence(source), "Partial dependence", wide=True),
-        page.picture(plot.swarm(source), "Contributions of features to predictions"),
-        page.picture(plot.waterfall(source), "Contributions to the prediction of the first row"),
+        page.picture(dependence, "Partial dependence", wide=True),
+        page.picture(swarm, "Contributions of features to predictions"),
+        page.picture(waterfall, "Contributions to the prediction of the first row"),
     ]
 
 
-def _trees(plot: Pictures, trees: int) -> list[str]:
+def _trees(plot: Pictures, trees: int, rules: pl.DataFrame) -> list[str]:
     forest = plot.forest
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
-    rules = plot.explain("trees", rules=_RULES)["rules"]
     table = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
     pieces.append(page.folded("Most informative leaves", table))
     for number in range(min(trees, forest.trees)):
