@@ -75,20 +75,6 @@ def command(
     groups["run"] = run
 
     def decorate(function: Callable[..., Facts]) -> Callable[..., None]:
-        parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-        for parameter in inspect.signature(function, eval_str=True).parameters.values():
-            options = groups.get(parameter.name)
-            if options is None:
-                parameters.append(parameter)
-                continue
-            parameters += [
-                parameter.replace(name=name, annotation=choice.annotation, default=choice.default)
-                for name, choice in options.items()
-            ]
-        if any(parameter.name in _TABLES for parameter in parameters):
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
-
         @wraps(function)
         def work(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
             for group, options in groups.items():
@@ -112,11 +98,26 @@ def command(
             if not facts.get("fits", True):  # a plan that does not fit
                 raise typer.Exit(1)
 
+        parameters = _parameters(function, groups)
         work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         work.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return work
 
     return decorate
+
+
+def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str, Choice]]) -> list[inspect.Parameter]:
+    """Return the parameters of the command of a function: those of the function, with options in place of groups."""
+    parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if parameter.name not in groups:
+            parameters.append(parameter)
+        for name, choice in groups.get(parameter.name, {}).items():
+            parameters.append(parameter.replace(name=name, annotation=choice.annotation, default=choice.default))
+    if any(parameter.name in _TABLES for parameter in parameters):
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
+    return parameters
 
 
 def _with_progress(
