@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,6 +126,7 @@ class TrainingPlan:
     config     the options. An option that is chosen from the rows is None until `choose_options` (choose.py).
     roles      the use of each column; None for a store.
     resources  threads, memory and disk.
+    stages     names of the stages that run; None for all that the options need.
     """
 
     run: Run
@@ -133,6 +134,7 @@ class TrainingPlan:
     config: TrainConfig
     roles: ColumnRoles | None
     resources: Resources
+    stages: Collection[str] | None = None
 
     @property
     def store(self) -> Store:
@@ -169,7 +171,7 @@ class TrainingPlan:
         needs = [need for stage in STAGES if (need := stage(shape, config, self.resources)).stage not in skipped]
         if isinstance(table, Source) and table.spooled:
             needs.insert(0, read_estimate(table.spooled, sum(file.stat().st_size for file in table.files)))
-        return needs
+        return [need for need in needs if self.stages is None or need.stage in self.stages]
 
     def check(self) -> None:
         """Raise ConfigError if a stage needs more memory than the budget.

@@ -37,6 +37,9 @@ from bigforest.training.run import StageTimer, train_forest
 from bigforest.training.run import resume as resume_run
 from bigforest.training.run_folder import Run, output_of
 
+# The stages of a plan that choose lambda: trees are not grown again, and the boosted stage is dropped.
+_SHRINKING = ("read", "encode", "oob")
+
 
 @documented_options
 @explicit_options
@@ -347,6 +350,7 @@ def shrink_forest(
         timer = StageTimer(listener)
         resources = replace(resources, scratch=work)
         plan = resolve(run, open_table(run, work, memory=resources.memory), resources)
+        plan = replace(plan, stages=_SHRINKING)
         store = plan.for_store(plan.make_store(work / "table.store", timer)).store
         if store.fingerprint != origin.fingerprint:
             raise DataError(

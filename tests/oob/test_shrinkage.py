@@ -285,6 +285,21 @@ def test_shrink_forest__says_what_it_cannot_choose_by(tmp_path: Path) -> None:
     assert not (tmp_path / "y").exists()
 
 
+def test_shrink_forest__needs_the_memory_of_its_own_stages(tmp_path: Path) -> None:
+    """Neither of growing the boosted stage nor of keeping the targets, which `shrink` has no option to leave out."""
+    frame = numbers_table(400)
+    options: dict[str, Any] = {"trees": 3, "refine": 20, "keep_targets": True}
+    forest = bf.train(frame, "y", **options)
+    plan = bf.plan_training(frame, "y", memory="1GB", threads=1, **options)
+    smallest = {stage.stage: stage.need.smallest for stage in plan.stages}
+    enough = max(smallest["encode"], smallest["oob"])
+    assert enough < min(smallest["refine"], smallest["targets"])
+    with pytest.raises(ConfigError, match=r"the stage (encode|oob) needs at least"):
+        bf.shrink_forest(forest, tmp_path / "x", data=frame, memory=enough - 1, threads=1)
+    shrunk = bf.shrink_forest(forest, tmp_path / "x", data=frame, memory=enough, threads=1)
+    assert shrunk.shrinkage.tried == LAMBDAS
+
+
 def test_shrunk_forests__can_be_added_to_merged_and_revised(tmp_path: Path) -> None:
     frame = noisy(140).drop("number", "w", "wide")
     frame.write_parquet(tmp_path / "table.parquet")
