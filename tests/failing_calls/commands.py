@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ _INTERRUPTED = ("out.unfinished", "out.unfinished")
 _TRAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
 _COMPARE = ["compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "2", "--threads", "1"]
 _COMPARE += ["--quiet", "--out", "out"]
+_PARTS = "importance unbiased permutation local strength contributions shap interactions proximities trees"
+_COLUMNS = ["train", "HOME/columns.csv.gz", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+_PLOT = ["plot", "HOME/a.forest", "--what", "error,tree", "--format", "html", "--threads", "1", "--quiet"]
+_PLOT += ["--out", "out"]
 # Files with timings.
 TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
 
@@ -73,6 +78,28 @@ COMMANDS = {
     "calibrate": _on_forest("calibrate", "HOME/a.forest", "HOME/test.parquet", "--threads", "1"),
     "validate": _on_forest("validate", "HOME/a.forest", "HOME/test.parquet", "--threads", "1"),
     "shrink": _on_forest("shrink", "HOME/a.forest", "--data", "HOME/table.parquet", "--threads", "1"),
+    "prune": _on_forest("prune", "HOME/a.forest", "HOME/test.parquet", "--threads", "1"),
+    "replaced": Command([*_TRAIN, "--overwrite"], _RESUME, before=("b.forest", "out")),
+    "merged again": Command(
+        ["merge", "HOME/a.forest", "HOME/b.forest", "--quiet", "--out", "out", "--overwrite"],
+        before=("b.forest", "out"),
+    ),
+    "columns": Command(
+        [*_COLUMNS, "--weight", "w", "--group", "g", "--refine", "3", "--calibration", "0.2"],
+        _RESUME,
+    ),
+    "oblique": _train("--family", "sparse-oblique"),
+    "rotation": _train("--family", "rotation"),
+    "tuned": _train("--tune", "2"),
+    "all parts": _on_forest(
+        "explain", "HOME/a.forest", "HOME/table.parquet", *(f"--{part}" for part in _PARTS.split()), "--threads", "1"
+    ),
+    "predict csv": _on_forest(
+        "predict", "HOME/a.forest", "HOME/columns.csv.gz", "--keep", "c", "--threads", "1", out="out.csv"
+    ),
+    "images": _on_forest("images", "HOME/images-idx3-ubyte", out="out.parquet"),
+    "simulate": _on_forest("simulate", "trunk", "--rows", "300", "--dims", "3", out="out.parquet"),
+    "plot": Command(_PLOT, [*_PLOT, "--overwrite"]),
 }
 
 
@@ -102,6 +129,12 @@ def make_home(home: Path, place: Path) -> None:
     table = pl.DataFrame({**columns, "y": np.where(late, "late", "fine")})
     table.head(100).write_parquet(home / "table.parquet")
     table.tail(50).write_parquet(home / "test.parquet")
+    levels = {"c": draw.choice(["ulm", "bonn", "kiel"], 150), "w": draw.integers(1, 4, 150), "g": np.arange(150) // 5}
+    mixed = table.with_columns(**levels, x1=pl.when(draw.random(150) < 0.8).then("x1"))
+    with gzip.open(home / "columns.csv.gz", "wb") as file:
+        mixed.write_csv(file)
+    images, sizes = draw.integers(0, 256, (20, 4, 4)).astype(np.uint8), np.array([20, 4, 4], ">i4")
+    (home / "images-idx3-ubyte").write_bytes(b"\0\0\x08\x03" + sizes.tobytes() + images.tobytes())
     for name, seed in (("a", 0), ("b", 9)):
         bigforest.train(home / "table.parquet", "y", out=home / f"{name}.forest", trees=4, threads=1, seed=seed)
     options, again = {"trees": 2}, home / "b.comparison"

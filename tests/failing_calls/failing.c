@@ -1,8 +1,9 @@
 /* Makes one call of the system fail, or ends the process there; loaded before the C library (LD_PRELOAD).
  *
- * Only calls count that change, open or map something below one folder: writing, flushing, truncating, mapping, opening,
- * renaming, making folders; or, where reading fails, that open, map or read a file. `fail_at` chooses the folder, the
- * number of the call, its error, 0 for SIGKILL, and whether reading fails. Until then random bytes are fixed, so that
+ * Only calls count that change, open, map or lock something below one folder, or ask for its free space: writing,
+ * flushing, truncating, mapping, opening, renaming, removing, making folders; or, where reading fails, that open, map or
+ * read a file. `fail_at` chooses the folder, the number of the call, its error, 0 for SIGKILL, whether reading fails, and
+ * what fails from then on: 0 nothing, 1 all that needs room, 2 all changes. Until then random bytes are fixed, so that
  * names and contents are those of other runs of the command that fail.
  */
 #define _GNU_SOURCE
@@ -15,9 +16,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -29,13 +32,16 @@ static int number_of_error;
 static char hit[PATH_MAX + 64];
 static long first;
 static int reads;
+static int stays;
+static atomic_int failing; /* what fails from now on, see `stays` */
 static char renamed[4096];
 
-void fail_at(const char *below, long call, int error, int reading) {
+void fail_at(const char *below, long call, int error, int reading, int staying) {
     snprintf(folder, sizeof folder, "%s", below);
     number_of_error = error;
     first = call;
     reads = reading;
+    stays = staying;
     atomic_store(&left, call);
 }
 
@@ -53,15 +59,26 @@ static int is_below(const char *path) {
 /* The numbers of the renamings, each after a space. */
 const char *renamings(void) { return renamed; }
 
+static int is_one_of(const char *name, const char *names) { return strstr(names, name) != NULL; }
+
+static int is_over(void) { return atomic_load(&left) < 0 && !atomic_load(&failing); }
+
 static int fails(const char *name, const char *path) {
-    int is_read = strcmp(name, "read") == 0, is_either = strcmp(name, "open") == 0 || strcmp(name, "map") == 0;
-    if (atomic_load(&left) < 0 || !is_below(path) || !(is_either || is_read == reads)) return 0;
+    if (is_over() || !is_below(path)) return 0;
+    if (atomic_load(&left) < 0) {
+        int again = is_one_of(name, atomic_load(&failing) == 1 ? "write truncate create rename mkdir" :
+                                                                 "write truncate create rename mkdir remove");
+        if (again) errno = number_of_error;
+        return again;
+    }
+    if (!is_one_of(name, "open create map") && is_one_of(name, "read") != reads) return 0;
     long until = atomic_fetch_sub(&left, 1);
     size_t length = strlen(renamed);
     if (strcmp(name, "rename") == 0) snprintf(renamed + length, sizeof renamed - length, " %ld", first - until);
     if (until != 0) return 0;
     snprintf(hit, sizeof hit, "%s %s", name, path + strlen(folder));
     if (number_of_error == 0) kill(getpid(), SIGKILL);
+    atomic_store(&failing, stays);
     errno = number_of_error;
     return 1;
 }
@@ -76,7 +93,7 @@ static void path_of(int file, char *path) {
 static int fails_file(const char *name, int file) {
     char path[PATH_MAX];
     int before = errno;
-    if (atomic_load(&left) < 0) return 0;
+    if (is_over()) return 0;
     path_of(file, path);
     errno = before;
     return fails(name, path);
@@ -84,7 +101,7 @@ static int fails_file(const char *name, int file) {
 
 static int fails_at(const char *name, int directory, const char *path) {
     char whole[2 * PATH_MAX + 2], start[PATH_MAX] = "";
-    if (atomic_load(&left) < 0) return 0;
+    if (is_over()) return 0;
     if (path[0] == '/') return fails(name, path);
     if (directory == AT_FDCWD) {
         if (!getcwd(start, sizeof start)) return 0;
@@ -96,6 +113,7 @@ static int fails_at(const char *name, int directory, const char *path) {
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define OPENED(flags) ((flags) & (O_CREAT | O_TRUNC) || ((flags) & O_TMPFILE) == O_TMPFILE ? "create" : "open")
 #define MODE(flags) \
     mode_t mode = 0; \
     if ((flags) & (O_CREAT | O_TMPFILE)) { \
@@ -107,25 +125,25 @@ static int fails_at(const char *name, int directory, const char *path) {
 
 int open(const char *path, int flags, ...) {
     MODE(flags)
-    return fails_at("open", AT_FDCWD, path) ? -1 : NEXT(open)(path, flags, mode);
+    return fails_at(OPENED(flags), AT_FDCWD, path) ? -1 : NEXT(open)(path, flags, mode);
 }
 int open64(const char *path, int flags, ...) {
     MODE(flags)
-    return fails_at("open", AT_FDCWD, path) ? -1 : NEXT(open64)(path, flags, mode);
+    return fails_at(OPENED(flags), AT_FDCWD, path) ? -1 : NEXT(open64)(path, flags, mode);
 }
 int openat(int directory, const char *path, int flags, ...) {
     MODE(flags)
-    return fails_at("open", directory, path) ? -1 : NEXT(openat)(directory, path, flags, mode);
+    return fails_at(OPENED(flags), directory, path) ? -1 : NEXT(openat)(directory, path, flags, mode);
 }
 int openat64(int directory, const char *path, int flags, ...) {
     MODE(flags)
-    return fails_at("open", directory, path) ? -1 : NEXT(openat64)(directory, path, flags, mode);
+    return fails_at(OPENED(flags), directory, path) ? -1 : NEXT(openat64)(directory, path, flags, mode);
 }
 FILE *fopen(const char *path, const char *how) {
-    return fails_at("open", AT_FDCWD, path) ? NULL : NEXT(fopen)(path, how);
+    return fails_at(how[0] == 'r' ? "open" : "create", AT_FDCWD, path) ? NULL : NEXT(fopen)(path, how);
 }
 FILE *fopen64(const char *path, const char *how) {
-    return fails_at("open", AT_FDCWD, path) ? NULL : NEXT(fopen64)(path, how);
+    return fails_at(how[0] == 'r' ? "open" : "create", AT_FDCWD, path) ? NULL : NEXT(fopen64)(path, how);
 }
 ssize_t write(int file, const void *bytes, size_t size) {
     return fails_file("write", file) ? -1 : NEXT(write)(file, bytes, size);
@@ -171,6 +189,21 @@ int fallocate(int file, int mode, off_t at, off_t size) {
 int posix_fallocate(int file, off_t at, off_t size) {
     return fails_file("truncate", file) ? number_of_error : NEXT(posix_fallocate)(file, at, size);
 }
+int truncate(const char *path, off_t size) {
+    return fails_at("truncate", AT_FDCWD, path) ? -1 : NEXT(truncate)(path, size);
+}
+int truncate64(const char *path, off64_t size) {
+    return fails_at("truncate", AT_FDCWD, path) ? -1 : NEXT(truncate64)(path, size);
+}
+int flock(int file, int how) { return fails_file("lock", file) ? -1 : NEXT(flock)(file, how); }
+int statvfs(const char *path, struct statvfs *found) {
+    return fails_at("space", AT_FDCWD, path) ? -1 : NEXT(statvfs)(path, found);
+}
+int unlink(const char *path) { return fails_at("remove", AT_FDCWD, path) ? -1 : NEXT(unlink)(path); }
+int unlinkat(int directory, const char *path, int flags) {
+    return fails_at("remove", directory, path) ? -1 : NEXT(unlinkat)(directory, path, flags);
+}
+int rmdir(const char *path) { return fails_at("remove", AT_FDCWD, path) ? -1 : NEXT(rmdir)(path); }
 int rename(const char *from, const char *to) {
     return fails_at("rename", AT_FDCWD, to) ? -1 : NEXT(rename)(from, to);
 }

@@ -77,15 +77,17 @@ class Server:
         self._server.wait()
 
     def __call__(
-        self, command: list[str], folder: Path, call: int = NONE, error: int = 0, *, reads: bool = False
+        self, command: list[str], folder: Path, call: int = NONE, error: int = 0, *, reads: bool = False, stays: int = 0
     ) -> Answer:
         """Run a command in `folder`, where call number `call` fails with an error; 0 kills.
 
         reads  True if it is a call that reads, not one that writes.
+        stays  which calls fail from then on: 0 none, 1 all that need room, 2 all that change something.
         """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        order = {"command": command, "folder": str(folder), "call": call, "error": error, "reads": reads}
+        order = {"command": command, "folder": str(folder), "call": call, "error": error}
+        order |= {"reads": reads, "stays": stays}
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         return Answer(**json.loads(self._server.stdout.readline()))
@@ -99,14 +101,14 @@ def compiled(folder: Path) -> Path:
     return library
 
 
-def _run(command: list[str], folder: str, call: int, error: int, reads: int) -> int:
+def _run(command: list[str], folder: str, call: int, error: int, reads: int, stays: int) -> int:
     """Run a command as a process of its own would; return its exit code."""
     from bigforest_cli.app import main
 
     os.chdir(folder)
     tempfile.tempdir = str(Path(folder) / "temporary")
     sys.argv = ["bigforest", *command]
-    _library().fail_at(folder.encode(), call, error, reads)
+    _library().fail_at(folder.encode(), call, error, reads, stays)
     try:
         main()
     except SystemExit as end:
@@ -120,7 +122,7 @@ def _run(command: list[str], folder: str, call: int, error: int, reads: int) -> 
 
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
-    library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int]
+    library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_int]
     library.failed_call.restype = ctypes.c_char_p
     library.calls_left.restype = ctypes.c_long
     library.renamings.restype = ctypes.c_char_p

@@ -1,5 +1,5 @@
-"""Six calls of every command fail: by turns on a full disk, on a broken one, by a kill, and as a file may not grow. Its
-last renamings are killed."""
+"""Six calls of every command fail: by turns on a full disk, on a broken one, by a kill, as a file may not grow, and on
+disks that stay full or turn read-only. Its last renamings are killed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
         yield Trials(server, folder)
 
 
-# A report draws charts for seconds, and is one file, as an export is.
+# A report draws charts for seconds, and is one file, as an export is. The others write in the ways of quick commands.
+_SLOW = {"report", "plot", "all parts", "columns", "oblique", "rotation", "tuned", "predict csv", "images", "simulate"}
+
+
 @pytest.mark.parametrize(
-    "command", [pytest.param(one, marks=pytest.mark.slow if one == "report" else ()) for one in COMMANDS]
+    "command", [pytest.param(one, marks=pytest.mark.slow if one in _SLOW else ()) for one in COMMANDS]
 )
 def test_failing_call(trials: Trials, command: str) -> None:
     found, errors = trials.undisturbed(command), list(ERRORS)

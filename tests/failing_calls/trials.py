@@ -13,7 +13,16 @@ from tests.failing_calls.commands import COMMANDS, READERS, content, lay
 from tests.failing_calls.server import KILLED, NONE, Answer, Server
 
 # Errors of a call; 0 is SIGKILL.
-ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO, "killed": 0, "too large": errno.EFBIG}
+ERRORS = {
+    "full": errno.ENOSPC,
+    "broken": errno.EIO,
+    "killed": 0,
+    "too large": errno.EFBIG,
+    "stays full": errno.ENOSPC,
+    "read-only": errno.EROFS,
+}
+# Errors after which further calls fail, see `Server.__call__`.
+_STAYS = {"stays full": 1, "read-only": 2}
 
 
 class Trials:
@@ -42,22 +51,26 @@ class Trials:
     def fail(self, command: str, call: int, error: str) -> None:
         """Let a call of a command fail, let it go on, and check all. After `undisturbed`."""
         lay(COMMANDS[command], self._home, self._place)
-        answer = self._run(COMMANDS[command].line, call, ERRORS[error])
+        answer = self._run(COMMANDS[command].line, call, ERRORS[error], stays=_STAYS.get(error, 0))
         about = f"{command}, call {call} {error}: {answer}"
         assert answer.code in (0, 2, KILLED), about
-        if answer.code == 0:  # the call does not matter
-            assert content(self._place) == self._expected[command], about
+        made = content(self._place)
+        if answer.code == 0 and (
+            error == "read-only" or answer.call.startswith("remove")
+        ):  # the next command removes it
+            assert {**made, **self._expected[command]} == made, about
+        elif answer.code == 0:  # the call does not matter
+            assert made == self._expected[command], about
             return
-        assert (answer.code == KILLED) == (error == "killed"), about
+        assert answer.code == 0 or (answer.code == KILLED) == (error == "killed"), about
         if answer.code == 2:
             assert answer.call, about
             lines = answer.error.splitlines()
             assert len(lines) == 1, about
             assert lines[0].startswith("error: "), about
-            assert _names_file(answer), about
-        left = content(self._place)
-        self._check_output(command, left, about)
-        state = command, pickle.dumps(left)
+            assert _names_file(answer) or (error in _STAYS and str(self._place) in answer.error), about
+        self._check_output(command, made, about)
+        state = command, pickle.dumps(made)
         if state not in self._right:
             self._go_on(command, about)
             self._right.add(state)
@@ -81,17 +94,20 @@ class Trials:
 
     def _check_output(self, command: str, left: dict[str, bytes], about: str) -> None:
         """What has the name of the output is all of it, or still the output from before."""
-        if COMMANDS[command].line[0] in ("compare", "explain"):  # folders that a repeated command goes on with
+        if COMMANDS[command].line[0] in ("compare", "explain", "plot"):  # folders of files, each of which is whole
             return
         there, expected, before = (
             {name: bytes for name, bytes in found.items() if name.split("/")[0] == COMMANDS[command].out}
             for found in (left, self._expected[command], self._before[command])
         )
         assert there in ({}, expected, before), about
+        kept = [bytes for name, bytes in sorted(left.items()) if re.match(r"\.?out\.[^/]*/replaced", name)]
+        assert there or [bytes for _, bytes in sorted(before.items())] in ([], kept), about
 
     def _go_on(self, command: str, about: str) -> None:
         trial = COMMANDS[command]
-        begun = any((self._place / name).exists() for name in ("out", "out.unfinished/forest"))
+        old = trial.before[1] if trial.before is not None else None
+        begun = any((self._place / name).exists() for name in ("out", "out.unfinished/forest") if name != old)
         answer = self._run(trial.again if begun and trial.again is not None else trial.line)
         complete = answer.code == 2 and "already exists" in answer.error
         assert answer.code == 0 or complete, (about, answer)
@@ -99,10 +115,10 @@ class Trials:
         differ = sorted(name for name in made | expected if made.get(name) != expected.get(name))
         assert not differ, (about, differ)
 
-    def _run(self, line: list[str], call: int = NONE, error: int = 0, *, reads: bool = False) -> Answer:
+    def _run(self, line: list[str], call: int = NONE, error: int = 0, *, reads: bool = False, stays: int = 0) -> Answer:
         memory = (self._home / "memory").read_text()
         words = [word.replace("SMALLEST", memory).replace("HOME", str(self._home)) for word in line]
-        return self._server(words, self._place, call, error, reads=reads)
+        return self._server(words, self._place, call, error, reads=reads, stays=stays)
 
 
 def _names_file(answer: Answer) -> bool:
