@@ -22,8 +22,8 @@ from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, DataError, counted
 from bigforest.events import Notice
-from bigforest.explain.boosted_stage import Contributions
 from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, TreeStock, leaf_positions, plan_sweep
+from bigforest.explain.refine import Contributions
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.planning.sizes import row_ranges
@@ -101,7 +101,7 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     c_<feature>  the contribution of each feature.
     prediction   the prediction: the sum of base and all contributions.
 
-    With a boosted stage base, contributions and predictions are on the scale of the link: boosted_stage.py `on_scores`.
+    With a boosted stage base, contributions and predictions are on the scale of the link: refine.py `on_scores`.
     """
     table = job.table
     rules = ContributionRules(name == SHAP, chosen_classes(job))

@@ -25,8 +25,8 @@ from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
-from bigforest.explain.boosted_stage import WalkedStage
 from bigforest.explain.options import ExplainOptions
+from bigforest.explain.refine import WalkedStage
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.forest.format import CALIBRATED

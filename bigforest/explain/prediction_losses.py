@@ -22,7 +22,7 @@ from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, pl
 from bigforest.explain.permuted_groups import DRAW_NS, PermutationRules, permuted_groups
 from bigforest.explain.row_table import replace_columns
 from bigforest.forest.refinement import SEQUENCES, outputs_of
-from bigforest.grow.boosted import stage_bags
+from bigforest.grow.refine import stage_bags
 from bigforest.oob.refine import sample_share
 from bigforest.planning.sizes import row_ranges
 

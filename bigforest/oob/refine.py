@@ -2,7 +2,7 @@
 
 1. Sample the rows that the stage uses, all rows of a small table (`_sampled_rows` in report.py). Scores begin with the
    link of their out-of-bag predictions.
-2. Grow the trees of all sequences, one task for each (grow/boosted.py).
+2. Grow the trees of all sequences, one task for each (grow/refine.py).
 3. For some numbers of rounds (_EVALUATED), evaluate each row by the sequences that do not use it.
 4. Choose the number of rounds, and the factor 1 or 1/2 of the values, with the lowest loss. Keep the stage if the loss
    clearly decreases (`_choose`).
@@ -33,7 +33,9 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, Link, write_refinement
 from bigforest.forest.run_file import Rounds
-from bigforest.grow.boosted import (
+from bigforest.grow.forest import ForestJob
+from bigforest.grow.memory import expected_visits
+from bigforest.grow.refine import (
     COUNTED,
     LEAVES,
     READ_ROWS,
@@ -47,8 +49,6 @@ from bigforest.grow.boosted import (
     row_truth,
     unit_weights,
 )
-from bigforest.grow.forest import ForestJob
-from bigforest.grow.memory import expected_visits
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import number_loss
 from bigforest.options.train_config import TrainConfig
@@ -91,7 +91,7 @@ _TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 8.5, 1.25, 6.5, 15.0
 # Limits of the rows that are evaluated at a time: most scores (for all numbers of rounds), most values of features, and
 # fewest rows, which take precedence.
 _PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
-# Random stream of the bucket of a row, see `row_random` in grow/boosted.py.
+# Random stream of the bucket of a row, see `row_random` in grow/refine.py.
 _BUCKET_STREAM = 3
 
 

@@ -42,8 +42,8 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
-from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
+from bigforest.grow.refine import in_sample, stage_bags
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights

@@ -257,7 +257,7 @@ def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: i
 
 
 def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
-    """Draw bars from the base to the prediction of a row; scale_name: see `scale_of` in explain/boosted_stage.py."""
+    """Draw bars from the base to the prediction of a row; scale_name: see `scale_of` in explain/refine.py."""
     alt = altair()
     table = waterfall_table(contributions, values)
     first = contributions.row(0, named=True)
@@ -332,7 +332,7 @@ def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_
     """Draw a point per row and feature.
 
     of          number of rows of the table that the rows were drawn from
-    scale_name  see `scale_of` in explain/boosted_stage.py
+    scale_name  see `scale_of` in explain/refine.py
     """
     alt = altair()
     table = swarm_table(contributions, rows)

@@ -13,9 +13,9 @@ import polars as pl
 from bigforest.errors import ConfigError, OutputExistsError, api, shown
 from bigforest.events import Listener
 from bigforest.execution.resources import resources_of
-from bigforest.explain.boosted_stage import scale_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
+from bigforest.explain.refine import scale_of
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import Explanation
 from bigforest.options.values import check_word, is_integer, several, some_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import bigforest as bf
 from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.refinement import SEQUENCES
-from bigforest.grow.boosted import StageSample, grow_sequence, in_bags
+from bigforest.grow.refine import StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.oob.refine import row_tiles, with_code_thresholds
 from bigforest.predict.refine import BoostedStage, StageRows
