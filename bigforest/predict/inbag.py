@@ -16,14 +16,19 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_codes
+from bigforest.columns.types import group_names
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.run_file import MergedForest
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
+from bigforest.source.in_memory import series_of
 
 if TYPE_CHECKING:
     from bigforest.sampling.bags import Sampler
+
+
+_AS_TRAINED = "give that column as it was in training"
 
 
 class BagInputs(NamedTuple):
@@ -56,8 +61,14 @@ class BagInputs(NamedTuple):
 def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """Return the table of `Forest.inbag` for these trees. Raises ConfigError and DataError."""
     rows = _row_numbers(files)
-    bags = tree_bags(files, group_codes(files.spec, files.config, group, rows))
-    return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
+    groups = group_codes(files.spec, files.config, group, rows)
+    bags = tree_bags(files, groups)
+    table = pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
+    if groups is not None and files.has_oob and list(trees) == list(range(files.trees)):
+        outside = table.select(pl.sum_horizontal(pl.exclude("row") == 0)).to_series()
+        if not (files.oob.rows.select("trees").collect().to_series() == outside).all():
+            raise DataError(f"group differs from the groups of training; {_AS_TRAINED}")
+    return table
 
 
 def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags:
@@ -151,16 +162,12 @@ def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[n
             f"whole groups of {config.group!r} were drawn, which are not kept with the forest; give that column of the "
             "training table as group"
         )
-    column = pl.Series(config.group, group)
-    column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
+    column = group_names(series_of(group, config.group, "group"))
     if len(column) != spec.rows + spec.dropped:
         raise DataError(
             f"group has {counted(len(column), 'row')}, and the training table had {spec.rows + spec.dropped:,}"
         )
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
-        raise DataError(
-            f"group does not name the {counted(spec.group.groups, 'group')} of training; give that column as it was in "
-            "training"
-        )
+        raise DataError(f"group does not name the {counted(spec.group.groups, 'group')} of training; {_AS_TRAINED}")
     return codes.to_numpy().astype(np.uint32) - np.uint32(1)

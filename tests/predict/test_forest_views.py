@@ -121,10 +121,26 @@ def test_inbag__numbers_rows_as_the_table_does() -> None:
         forest.inbag(group=frame["patient"].head(9))
     with pytest.raises(DataError, match="name the 5 groups"):
         forest.inbag(group=["one"] * 60)
+    with pytest.raises(DataError, match=r"^group differs from the groups of training"):
+        forest.inbag(group=frame["patient"].reverse())
     with pytest.raises(ConfigError, match="drop group"):
         bf.train(frame, trees=2).inbag(group=frame["patient"])
     with pytest.raises(ConfigError, match=r"the table has \d+ rows? left out"):
         bf.train(frame, trees=2, bootstrap=False).inbag()
+
+
+def test_inbag__of_groups_with_spaces_around_them() -> None:
+    """Spaces do not distinguish groups, and do not change their order."""
+    words = [[" b", "a", "c "][row % 3] for row in range(60)]
+    frame = pl.DataFrame({"x": np.arange(60) % 13, "target": ["p", "q"] * 30, "place": words})
+    plain = frame.with_columns(pl.col("place").str.strip_chars())
+    for kind in (pl.String, pl.Categorical):
+        forest = bf.train(frame.with_columns(pl.col("place").cast(kind)), trees=9, group="place")
+        bags = forest.inbag(group=frame["place"].cast(kind))
+        assert seen_by(forest, frame.height, bags)[0] == seen_by(forest, frame.height, bags)[1]
+        assert bags.equals(forest.inbag(group=plain["place"]))
+        explained = [forest.explain(one, parts="permutation")["permutation"] for one in (frame, plain)]
+        assert explained[0].equals(explained[1])
 
 
 def test_inbag__of_a_merged_forest(tmp_path: Path) -> None:
