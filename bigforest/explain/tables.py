@@ -124,7 +124,6 @@ class ExplanationFolder:
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
         """Write a table from one or more pieces. Numbers that are not defined (nan) are null, which sorts last."""
-        self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
         defined = (piece.with_columns(pl.col(pl.Float64).fill_nan(None)) for piece in pieces)
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in defined)
