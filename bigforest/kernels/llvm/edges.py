@@ -71,8 +71,8 @@ def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
     sums = hist[: int(buckets) + 1].astype(np.int64)
     before, after = sums[:-1], sums[1:]
     ones_moved, zeros_moved = (after & ~0xFFFF) | (before & 0xFFFF), (before & ~0xFFFF) | (after & 0xFFFF)
-    mixed = (ones_moved != before) & (zeros_moved != before)
-    chosen = mixed & (np.maximum(_score(ones_moved, ones, weight)[0], _score(zeros_moved, ones, weight)[0]) > bar)
+    both = (ones_moved != before) & (zeros_moved != before)
+    chosen = both & (np.maximum(_score(ones_moved, ones, weight)[0], _score(zeros_moved, ones, weight)[0]) > bar)
     for edge in (before, after):
         scores, lighter = _score(edge, ones, weight)
         chosen |= (lighter < int(min_leaf)) & (scores > bar) & (before != after)
@@ -108,8 +108,8 @@ def _emit_open_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, l
         corners = [scores.sides(left) for left in (ones_moved, zeros_moved, before, after)]
         reach = [builder.fcmp_ordered(">", square, builder.fmul(bar, room)) for square, room, _ in corners]
         edge = (builder.and_(reach[k], builder.not_(corners[k][2])) for k in (2, 3))
-        mixed = (builder.icmp_unsigned("!=", corner, before) for corner in (ones_moved, zeros_moved))
-        within = builder.and_(builder.and_(*mixed), builder.or_(reach[0], reach[1]))
+        both = (builder.icmp_unsigned("!=", corner, before) for corner in (ones_moved, zeros_moved))
+        within = builder.and_(builder.and_(*both), builder.or_(reach[0], reach[1]))
         edges = builder.and_(builder.icmp_unsigned("!=", before, after), builder.or_(*edge))
         selection.add(base, builder.or_(within, edges))
     return selection.size()

@@ -158,7 +158,7 @@ class TreeScratch(NamedTuple):
     value: NDArray[np.float64]
 
 
-class MixedScratch(NamedTuple):
+class NonPlainScratch(NamedTuple):
     """Scratch of a tree where some features are not plain numbers.
 
     keys    float64 [BINS], by which levels are ordered
@@ -206,15 +206,15 @@ def grow_rounds(rows: SequenceRows, rules: StageRules, drawn: int, key: np.uint6
     """
     scratch, outputs = _make_scratch(rows, rules.leaves, drawn), rows.start.shape[1]
     several = np.empty(words_of_bin(outputs), np.int64) if outputs > 1 else None
-    mixed = None
+    non_plain = None
     if (rows.kinds != NUMBERS).any():
-        mixed = MixedScratch(np.empty(BINS), np.zeros((len(scratch.nodes), WORDS), np.uint64))
+        non_plain = NonPlainScratch(np.empty(BINS), np.zeros((len(scratch.nodes), WORDS), np.uint64))
     trees = []
     for chosen in _draw_features(len(rows.bins), drawn, key, rounds):
         np.copyto(scratch.means, rows.added)
         correct(rules.loss, rows.start, scratch.means)
-        made = grow_tree(rows, rules, chosen, scratch, several, mixed)
-        trees.append(_preorder(int(made), scratch, mixed))
+        made = grow_tree(rows, rules, chosen, scratch, several, non_plain)
+        trees.append(_preorder(int(made), scratch, non_plain))
     ends = np.cumsum([0, *(own[0].size for own in trees)])
     return StageNodes(ends, *(np.concatenate(own) for own in zip(*trees, strict=True)))
 
@@ -233,7 +233,7 @@ def _draw_features(features: int, drawn: int, key: np.uint64, rounds: int) -> ND
     return np.ascontiguousarray(found[:, :drawn])
 
 
-def _preorder(made: int, scratch: TreeScratch, mixed: MixedScratch | None) -> tuple[NDArray[Any], ...]:
+def _preorder(made: int, scratch: TreeScratch, non_plain: NonPlainScratch | None) -> tuple[NDArray[Any], ...]:
     """Return the nodes of a grown tree in preorder: the fields of StageNodes but `ends`."""
     left = scratch.nodes[:made, _LEFT].tolist()
     order: list[int] = []
@@ -255,7 +255,7 @@ def _preorder(made: int, scratch: TreeScratch, mixed: MixedScratch | None) -> tu
         np.array(depth, np.uint32),
         np.where(inner, nodes[:, _CUT], _ZERO),
         inner & (nodes[:, _DEFAULT] == _ONE),
-        np.zeros((made, WORDS), np.uint64) if mixed is None else mixed.listed[order],
+        np.zeros((made, WORDS), np.uint64) if non_plain is None else non_plain.listed[order],
         scratch.totals[order, 0].astype(np.uint64),
         np.where(inner, scratch.gain[order], 0.0),
         scratch.value[order],
@@ -456,7 +456,7 @@ def _list_levels(present, cut, default, ranked, listed):
 
 
 @inlined
-def _search(node, rows, rules, drawn, units, scratch, several, mixed):
+def _search(node, rows, rules, drawn, units, scratch, several, non_plain):
     """Find the best split of a node whose rows are counted. If there is none, its gain remains 0.
 
     Levels that are not listed go to the side of the pooled levels, or to the larger side if none are pooled. The score
@@ -472,14 +472,14 @@ def _search(node, rows, rules, drawn, units, scratch, several, mixed):
         feature, first, penalty = drawn[place], scratch.firsts[place], rules.penalty
         kind, bins = rows.kinds[feature], np.uint64(rows.sizes[feature])
         present, begin, missing = _ZERO, _ZERO, np.int64(0)
-        if mixed is not None and kind == GAPS:  # bin 0 of missing values is left out
+        if non_plain is not None and kind == GAPS:  # bin 0 of missing values is left out
             begin, missing = _ONE, counts[first]
         for b in range(begin, bins):
             if counts[first + b * width] > 0:
                 ranked[present] = b
                 present += _ONE
-        if mixed is not None and kind >= LEVELS:
-            _order_levels(present, first, width, counts, units, rules.smooth, mixed.keys, ranked)
+        if non_plain is not None and kind >= LEVELS:
+            _order_levels(present, first, width, counts, units, rules.smooth, non_plain.keys, ranked)
             penalty += rules.smooth
         found, cut, rows_left, default = _scan(
             present, missing, counts, first, total, rules.least, units, penalty, ranked, several, best
@@ -487,29 +487,29 @@ def _search(node, rows, rules, drawn, units, scratch, several, mixed):
         if cut == _ZERO:
             continue
         default = default if missing > 0 else rows_left + rows_left >= total[_ZERO]
-        if mixed is not None and kind >= LEVELS:
+        if non_plain is not None and kind >= LEVELS:
             for i in range(present):
                 if kind == POOLED and ranked[i] == bins - _ONE:
                     default = i < cut
-            _list_levels(present, cut, default, ranked, mixed.listed[node])
+            _list_levels(present, cut, default, ranked, non_plain.listed[node])
         nodes[node, _FEATURE], nodes[node, _CUT] = feature, ranked[cut - _ONE]
         nodes[node, _DEFAULT] = np.uint64(default)
         best, scratch.gain[node] = found, found - node_score
 
 
 @inlined
-def _goes_left(kind, bin_of, cut, default, node, mixed):
+def _goes_left(kind, bin_of, cut, default, node, non_plain):
     """Return True if a row of this bin goes left at a node."""
-    if mixed is None:
+    if non_plain is None:
         return np.uint64(bin_of) <= cut
     if kind >= LEVELS:
         own = np.uint64(bin_of)
-        return (((mixed.listed[node, own >> np.uint64(6)] >> (own & np.uint64(63))) & _ONE) == _ONE) != default
+        return (((non_plain.listed[node, own >> np.uint64(6)] >> (own & np.uint64(63))) & _ONE) == _ONE) != default
     return default if kind == GAPS and bin_of == 0 else np.uint64(bin_of) <= cut
 
 
 @inlined
-def _split(node, left, rows, scratch, several, mixed):
+def _split(node, left, rows, scratch, several, non_plain):
     """Divide the rows of a node between its children, the nodes `left` and `left` + 1."""
     nodes, order, spare, totals = scratch.nodes, scratch.order, scratch.spare, scratch.totals
     begin, end, feature = nodes[node, _BEGIN], nodes[node, _END], nodes[node, _FEATURE]
@@ -519,7 +519,7 @@ def _split(node, left, rows, scratch, several, mixed):
         totals[left, k] = 0
     for i in range(begin, end):
         row = np.uint64(order[i])
-        if _goes_left(kind, rows.bins[feature, row], cut, default, node, mixed):
+        if _goes_left(kind, rows.bins[feature, row], cut, default, node, non_plain):
             order[kept] = np.uint32(row)
             kept += _ONE
             _add_row(totals[left], _ZERO, scratch.whole, row, several)
@@ -546,13 +546,13 @@ def _best_leaf(made, scratch):
 
 
 @kernel
-def grow_tree(rows, rules, drawn, scratch, several, mixed):
+def grow_tree(rows, rules, drawn, scratch, several, non_plain):
     """Grow a tree into scratch.nodes, and add the values of its leaves to rows.added; return the number of its nodes.
 
-    rows     SequenceRows; rules: StageRules; scratch: TreeScratch
-    drawn    uint64 [drawn features], overwritten
-    several  see `_scan`
-    mixed    MixedScratch; None if all features are plain numbers, compiled separately
+    rows       SequenceRows; rules: StageRules; scratch: TreeScratch
+    drawn      uint64 [drawn features], overwritten
+    several    see `_scan`
+    non_plain  NonPlainScratch; None if all features are plain numbers, compiled separately
 
     Node 0 is the root. The n-th split, from 0 on, makes the nodes 2 n + 1 and 2 n + 2. The smaller child gets a slot of
     its own, in which its rows are counted. The larger child keeps the slot of the parent, from which these counts are
@@ -585,11 +585,11 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
                 for k in range(scratch.firsts[drawn.size]):
                     counts[k] -= other[k]
             if totals[node, _ZERO] >= fewest:
-                _search(node, rows, rules, drawn, units, scratch, several, mixed)
+                _search(node, rows, rules, drawn, units, scratch, several, non_plain)
         best = _best_leaf(made, scratch) if grows else made
         if best == made:
             break
-        _split(best, made, rows, scratch, several, mixed)
+        _split(best, made, rows, scratch, several, non_plain)
         small, large = made, made + _ONE
         if totals[small, _ZERO] > totals[large, _ZERO]:
             small, large = large, small

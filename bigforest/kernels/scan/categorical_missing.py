@@ -76,14 +76,14 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
-def keep_in_room(feature, low, high, n, mixed, codes):
+def keep_in_room(feature, low, high, n, non_plain, codes):
     """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch. Return the new `low` and `high`.
 
     Scratch is indexed by code. Codes exceed its range only if another process writes to the store at the same time.
     """
     room = np.uint64(0xFFFFFFFF)  # missing_last adds 1 to the largest code
-    if mixed.kind[feature] == CATEGORY:
-        room = np.uint64(mixed.levels.slot.size)
+    if non_plain.kind[feature] == CATEGORY:
+        room = np.uint64(non_plain.levels.slot.size)
     if np.uint64(high) < room:
         return low, high
     last = np.uint32(room - ONE)
@@ -93,16 +93,18 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 
 @inlined
-def first_order(feature, low, high, node, mixed, work):
+def first_order(feature, low, high, node, non_plain, work):
     """Prepare work.codes, `low` to `high`, for the first scan: replace the levels of a category by ranks.
 
     Return the new smallest and largest code, which are equal if all levels are in one group, and the number of scans
     (uint64). The second scan, with missing values last, is prepared by `missing_last`.
     """
-    if mixed.kind[feature] == CATEGORY:
-        groups, _ = order_levels(work.codes, low, high, node, mixed.least[feature], mixed.levels, None, None, ZERO)
+    if non_plain.kind[feature] == CATEGORY:
+        groups, _ = order_levels(
+            work.codes, low, high, node, non_plain.least[feature], non_plain.levels, None, None, ZERO
+        )
         return np.uint32(0), np.uint32(groups - ONE), ONE
-    if mixed.kind[feature] == MISSING and low == np.uint32(0):
+    if non_plain.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
     return low, high, ONE
 
@@ -178,7 +180,7 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number, sums, dictionary):
+def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     column      codes of the feature of the split, CachedColumn
@@ -193,14 +195,16 @@ def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
-    kind = mixed.kind[feature]
+    kind = non_plain.kind[feature]
     low, high = codes_or_gather(codes, feature, node.items, column)
-    low, high = keep_in_room(feature, low, high, n, mixed, row_codes)
+    low, high = keep_in_room(feature, low, high, n, non_plain, row_codes)
     slots = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, slots = order_levels(row_codes, low, high, node, mixed.least[feature], mixed.levels, sums, dictionary, state)
+        _, slots = order_levels(
+            row_codes, low, high, node, non_plain.least[feature], non_plain.levels, sums, dictionary, state
+        )
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(row_codes, n, high)
@@ -220,7 +224,7 @@ def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number
     if kind == CATEGORY:
         cut = np.uint64(limit) + ONE
         if best.split[W_L] >= best.split[W_R]:
-            subsets.size[number] = list_levels(cut, slots, slots, mixed.levels, subsets)
+            subsets.size[number] = list_levels(cut, slots, slots, non_plain.levels, subsets)
         else:
-            subsets.size[number] = list_levels(ZERO, cut, slots, mixed.levels, subsets)
+            subsets.size[number] = list_levels(ZERO, cut, slots, non_plain.levels, subsets)
     return size_l

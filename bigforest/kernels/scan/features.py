@@ -58,9 +58,9 @@ def make_batch() -> Batch:
 
 
 @inlined
-def features_together(node, two, mixed):
+def features_together(node, two, non_plain):
     """Return the number of features that are scored together before they are offered; 0 to scan them one by one."""
-    if two is not None and mixed is None and node.total.size == 2 and is_light(node):
+    if two is not None and non_plain is None and node.total.size == 2 and is_light(node):
         # The first feature splits two rows perfectly, and mostly also three rows.
         return ONE if node.items.size < 4 else np.uint64(TOGETHER)
     return ZERO
@@ -80,54 +80,54 @@ def score_batch(count, node, min_leaf, batch, best, two):
 
 
 @inlined
-def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums):
+def scan_feature(feature, low, high, node, min_leaf, best, work, non_plain, two, many, scores, sums):
     """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high.
 
     best.split[FEATURE] becomes 2 * feature, plus 1 if missing values come last. Return 1 if the feature can split the
     node, else 0, as uint64. A category with all levels in one group cannot.
     """
     orders = ONE
-    if mixed is not None:
-        if many is None and scores is None and mixed.kind[feature] == CATEGORY:
-            number, least = np.int64(feature + feature), mixed.least[feature]
-            return scan_levels(work.codes, low, high, node, least, min_leaf, number, best, mixed.levels, sums)
-        low, high, orders = first_order(feature, low, high, node, mixed, work)
+    if non_plain is not None:
+        if many is None and scores is None and non_plain.kind[feature] == CATEGORY:
+            number, least = np.int64(feature + feature), non_plain.least[feature]
+            return scan_levels(work.codes, low, high, node, least, min_leaf, number, best, non_plain.levels, sums)
+        low, high, orders = first_order(feature, low, high, node, non_plain, work)
         if low == high:
             return ZERO
     for order in range(orders):
-        if mixed is not None and order == ONE:
+        if non_plain is not None and order == ONE:
             low, high = missing_last(work.codes, np.uint64(node.items.size), high)
         scan_codes(low, high, node, min_leaf, np.int64(feature + feature + order), best, work, two, many, scores, sums)
     return ONE
 
 
 @inlined
-def leaves_codes(feature, low, mixed, many, scores):
+def leaves_codes(feature, low, non_plain, many, scores):
     """Return True if scan_feature leaves work.codes unchanged; low: the smallest of these codes."""
-    if mixed is not None:
-        if mixed.kind[feature] == CATEGORY:
+    if non_plain is not None:
+        if non_plain.kind[feature] == CATEGORY:
             return many is None and scores is None
-        return mixed.kind[feature] != MISSING or low > np.uint32(0)
+        return non_plain.kind[feature] != MISSING or low > np.uint32(0)
     return True
 
 
 @inlined
-def present_node(node, mixed, many):
+def present_node(node, non_plain, many):
     """Return the node; for more than two classes and numeric features only, with its present classes."""
-    if many is not None and mixed is None:
+    if many is not None and non_plain is None:
         return with_present_classes(node, many)
     return node
 
 
 @inlined
-def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixed, dictionary):
+def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_plain, dictionary):
     """Draw features and scan them. Set scratch.best to the best split.
 
     Its entry FEATURE is 2 * feature, plus 1 if missing values come last; -1 if there is no split.
 
     two, many, scores, sums  fields of Criterion
     scratch                  GrowScratch
-    mixed                    CategoricalMissing; None if all features are plain numbers
+    non_plain                CategoricalMissing; None if all features are plain numbers
     dictionary               for random splits (random_split.py); None for the best split
 
     Return the codes of the feature of the best split, CachedColumn.
@@ -137,9 +137,9 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.bar[0] = -1.0
-    node = present_node(node, mixed, many)
+    node = present_node(node, non_plain, many)
     prepare(node, two)
-    together = features_together(node, two, mixed)
+    together = features_together(node, two, non_plain)
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
     drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
@@ -151,8 +151,8 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
             if two is not None and together > ZERO:
                 column = two.codes[count]
             low, high = fetch_codes(codes, node, number, constant, column)
-            if mixed is not None:
-                low, high = keep_in_room(number, low, high, n, mixed, column)
+            if non_plain is not None:
+                low, high = keep_in_room(number, low, high, n, non_plain, column)
             if low < high:
                 batch.feature[count], batch.low[count], batch.high[count] = number, low, high
                 count += ONE
@@ -162,16 +162,18 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
             number, low, high, column = batch.feature[k], batch.low[k], batch.high[k], work.codes
             if dictionary is not None:
                 usable += ONE
-                offer_random(number, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary)
+                offer_random(number, low, high, node, key, min_leaf, best, work, non_plain, scores, sums, dictionary)
             elif two is not None and together > ZERO:
                 usable += ONE
                 column, twice = two.codes[k], np.int64(number + number)
                 offer_light(low, high, batch.highest[k], node, min_leaf, twice, best, column, k, work, two)
             else:
-                usable += scan_feature(number, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums)
+                usable += scan_feature(
+                    number, low, high, node, min_leaf, best, work, non_plain, two, many, scores, sums
+                )
             if np.uint64(best.split[FEATURE]) >> ONE == number:
                 spare, kept, kept_low, kept_high = kept, column, np.uint32(0), np.uint32(0)
-                if dictionary is None and leaves_codes(number, low, mixed, many, scores):
+                if dictionary is None and leaves_codes(number, low, non_plain, many, scores):
                     kept_low, kept_high = low, high
                 is_new = kept_low < kept_high
                 if together == ZERO:  # the codes of the next feature go elsewhere

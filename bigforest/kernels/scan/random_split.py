@@ -118,7 +118,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
 
 
 @inlined
-def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary):
+def offer_random(feature, low, high, node, key, min_leaf, best, work, non_plain, scores, sums, dictionary):
     """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high.
 
     The split is offered under the number 2 * feature, plus 1 if missing values go right.
@@ -128,14 +128,14 @@ def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, sco
     number = np.int64(feature + feature)
     least = low
     alone = False
-    if mixed is not None:
-        if mixed.kind[feature] == CATEGORY:
-            levels_of_rows = (work.codes, low, high, node, mixed.least[feature])
-            groups, _ = order_levels(*levels_of_rows, mixed.levels, sums, dictionary, state)
+    if non_plain is not None:
+        if non_plain.kind[feature] == CATEGORY:
+            levels_of_rows = (work.codes, low, high, node, non_plain.least[feature])
+            groups, _ = order_levels(*levels_of_rows, non_plain.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
             return
-        if low == np.uint32(0) and mixed.kind[feature] == MISSING:
+        if low == np.uint32(0) and non_plain.kind[feature] == MISSING:
             least = smallest_value(work.codes, n, high)
             alone = least == high
             if not alone and goes_last(state):

@@ -40,7 +40,7 @@ from bigforest.kernels.oblique.search import (
     make_direction_extras,
     split_by_direction,
 )
-from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_mixed
+from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_non_plain
 from bigforest.kernels.scan.criterion import Criterion, make_criterion
 from bigforest.kernels.scan.draw import FeatureDraw, make_feature_draw
 from bigforest.kernels.scan.features import Batch, find_feature, make_batch, split_by_feature
@@ -117,25 +117,25 @@ def put_roots(stack: Stack, roots: Roots) -> None:
 
 
 @inlined
-def has_entries(pool, oblique, subspace, mixed):
+def has_entries(pool, oblique, subspace, non_plain):
     """Return True if the pool has room for the entries of another node."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
     if subspace is not None:
         return pool.used[0] + np.uint64(subspace.column.size) <= np.uint64(pool.feature.size)
-    if mixed is not None:
-        return pool.used[0] + np.uint64(mixed.levels.code.size) <= np.uint64(pool.level.size)
+    if non_plain is not None:
+        return pool.used[0] + np.uint64(non_plain.levels.code.size) <= np.uint64(pool.level.size)
     return True
 
 
 @inlined
-def begin_entries(pool, number, oblique, subspace, mixed):
+def begin_entries(pool, number, oblique, subspace, non_plain):
     """Begin node `number` in the pool, without entries."""
     if oblique is not None:
         pool.size[number] = 0
     if subspace is not None:
         pool.size[number] = 0
-    if mixed is not None:
+    if non_plain is not None:
         pool.size[number] = 0
         pool.missing[number] = UNSEEN
 
@@ -148,7 +148,7 @@ def is_leaf(weight, sq, depth, rules):
 
 @kernel
 def grow_while_room(
-    codes, by_row, value, items, rules, growing, criterion, scratch, oblique, subspace, mixed, dictionary
+    codes, by_row, value, items, rules, growing, criterion, scratch, oblique, subspace, non_plain, dictionary
 ):
     """Number and split nodes until the stack is empty or an array is full.
 
@@ -156,7 +156,7 @@ def grow_while_room(
     criterion   Criterion
     oblique     Oblique, with DirectionExtras as growing.pool; None for other splits
     subspace    Subspace, with DirectionExtras as growing.pool; None for other splits
-    mixed       CategoricalMissing, with Subsets as growing.pool; None for other splits, and if all features are plain
+    non_plain   CategoricalMissing, with Subsets as growing.pool; None for other splits, and if all features are plain
                 numbers
     dictionary  for random splits on features; None for the best splits
 
@@ -169,13 +169,13 @@ def grow_while_room(
     if count == ZERO:
         for root in range(top):
             sum_items(items[stack.begin[root] : stack.end[root]], value, stack.total[root])
-    while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, mixed):
+    while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, non_plain):
         top -= ONE
         number = count
         count += ONE
         number_node(nodes, number, stack, top, total)
         weight, sq = node_stats(nodes, number, total, value)
-        begin_entries(pool, number, oblique, subspace, mixed)
+        begin_entries(pool, number, oblique, subspace, non_plain)
         depth = stack.depth[top]
         if is_leaf(weight, sq, depth, rules):
             continue
@@ -195,15 +195,15 @@ def grow_while_room(
             if one_value:
                 continue
             scored_by = criterion.two, criterion.many, criterion.scores, sums
-            column = find_feature(node_codes, node, key, rules, *scored_by, scratch, mixed, dictionary)
+            column = find_feature(node_codes, node, key, rules, *scored_by, scratch, non_plain, dictionary)
             if best.split[FEATURE] < 0:
                 continue
-            if mixed is None:
+            if non_plain is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(node_codes, node, feature, column, scratch, nodes, number, sums)
             else:
                 context = (node_codes, node, column, key)
-                size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
+                size_l = split_non_plain(*context, non_plain, scratch, nodes, pool, number, sums, dictionary)
         else:
             node_codes, node_value, cached = codes_of_node(codes, by_row, value, items, begin, end, oblique)
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
@@ -252,15 +252,15 @@ def grow(
     growing = make_tree_builder(items.size, roots.key.size, classes, value is not None, scratch.constant.size)
     oblique = kind if isinstance(kind, Oblique) else None
     subspace = kind if isinstance(kind, Subspace) else None
-    mixed = kind if isinstance(kind, CategoricalMissing) else None
-    entries = features if mixed is None else mixed.levels.code.size  # most entries of a node in the pool
-    if mixed is not None:
+    non_plain = kind if isinstance(kind, CategoricalMissing) else None
+    entries = features if non_plain is None else non_plain.levels.code.size  # most entries of a node in the pool
+    if non_plain is not None:
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
     elif kind is not None:
         growing = growing._replace(pool=make_direction_extras(growing.nodes.feature.size, entries))
     put_roots(growing.stack, roots)
     growing.size[1] = roots.key.size
-    kinds = (oblique, subspace, mixed, dictionary)
+    kinds = (oblique, subspace, non_plain, dictionary)
     criterion = Criterion()  # trees in subspaces need none
     if subspace is None:
         criterion = make_criterion(target, rules.impurity, roots.max_rows, dictionary is not None)
