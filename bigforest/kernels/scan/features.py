@@ -120,6 +120,32 @@ def present_node(node, non_plain, many):
 
 
 @inlined
+def draw_batch(codes, node, rules, mtry, drawn, usable, state, together, scratch, work, two, non_plain):
+    """Draw features and fetch their codes until the batch is full or no more features are wanted.
+
+    drawn, usable  uint64, numbers of features drawn before, and of those that can split the node
+    state          random state of the draw
+
+    Return the number of features in the batch, of features drawn so far, and the new state.
+    """
+    draw, batch, count = scratch.draw, scratch.batch, ZERO
+    features, n = np.uint64(draw.perm.size), np.uint64(node.items.size)
+    while count < larger(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
+        feature, state = draw_feature(draw, drawn, state)
+        drawn += ONE
+        number, column = np.uint64(feature), work.codes
+        if two is not None and together > ZERO:
+            column = two.codes[count]
+        low, high = fetch_codes(codes, node, number, scratch.constant, column)
+        if non_plain is not None:
+            low, high = keep_in_room(number, low, high, n, non_plain, column)
+        if low < high:
+            batch.feature[count], batch.low[count], batch.high[count] = number, low, high
+            count += ONE
+    return count, drawn, state
+
+
+@inlined
 def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_plain, dictionary):
     """Draw features and scan them. Set scratch.best to the best split.
 
@@ -132,8 +158,8 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
 
     Return the codes of the feature of the best split, CachedColumn.
     """
-    constant, draw, best, work, batch = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.batch
-    features, n, min_leaf = np.uint64(draw.perm.size), np.uint64(node.items.size), rules.min_leaf
+    draw, best, work, batch, min_leaf = scratch.draw, scratch.best, scratch.work, scratch.batch, rules.min_leaf
+    features, n = np.uint64(draw.perm.size), np.uint64(node.items.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.bar[0] = -1.0
@@ -143,21 +169,12 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
     drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
-        count, is_new = ZERO, False  # is_new: the best split so far is on a feature of this batch
-        while count < larger(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
-            feature, state = draw_feature(draw, drawn, state)
-            drawn += ONE
-            number, column = np.uint64(feature), work.codes
-            if two is not None and together > ZERO:
-                column = two.codes[count]
-            low, high = fetch_codes(codes, node, number, constant, column)
-            if non_plain is not None:
-                low, high = keep_in_room(number, low, high, n, non_plain, column)
-            if low < high:
-                batch.feature[count], batch.low[count], batch.high[count] = number, low, high
-                count += ONE
+        count, drawn, state = draw_batch(
+            codes, node, rules, mtry, drawn, usable, state, together, scratch, work, two, non_plain
+        )
         if two is not None and together > ZERO:
             score_batch(count, node, min_leaf, batch, best, two)
+        is_new = False  # the best split so far is on a feature of this batch
         for k in range(count):
             number, low, high, column = batch.feature[k], batch.low[k], batch.high[k], work.codes
             if dictionary is not None:
