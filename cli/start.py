@@ -9,9 +9,9 @@ try:
 except ImportError:  # not POSIX: no such limits
     resource = None  # type: ignore[assignment]
 
-# Bytes of address space that a process with a few threads needs. With less, libraries abort the process, some of them
-# when they are loaded.
-_ADDRESSES = 3_000_000_000
+# Bytes of address space that a process with a few threads needs, most of all for a CSV table. With less, libraries
+# abort the process, some of them when they are loaded.
+_ADDRESSES = 3_500_000_000
 _HELP = {"-h", "--help", "-V", "--version"}
 
 
@@ -41,5 +41,5 @@ def _lack_of_addresses() -> str | None:
         return None
     return (
         f"the address space of processes is limited to {limit / 1e9:.1f} GB (ulimit -v), and libraries reserve up to "
-        f"{_ADDRESSES / 1e9:.0f} GB of it, most of which they do not use; raise the limit"
+        f"{_ADDRESSES / 1e9:g} GB of it, most of which they do not use; raise the limit"
     )

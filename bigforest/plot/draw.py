@@ -16,9 +16,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.errors import ConfigError
 from bigforest.export.trees import library
 from bigforest.predict.forest import Forest
 from bigforest.storage.atomic import OutputKind, staged
+
+try:
+    import resource
+except ImportError:  # not POSIX: no such limits
+    resource = None  # type: ignore[assignment]
 
 # Colours of text and lines, and of axes and other lines behind the data. A report replaces INK by its colour of text
 # (report/page.py).
@@ -33,6 +39,8 @@ WIDTH, HEIGHT = 420, 280
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Label of all values that are not shown separately.
 OTHERS = "(others)"
+# Bytes of address space of a process that draws charts: V8, the engine of vl_convert, reserves nearly 70 GB.
+_ADDRESSES = 75_000_000_000
 # Characters of a name or a label that are shown.
 _SHOWN = 40
 # Numbers of a size from _SMALLEST to before _LARGEST are written without a power of ten.
@@ -167,7 +175,17 @@ _PAGE = """<!DOCTYPE html>
 
 
 def converter() -> Any:
-    """Return the library that draws charts without a browser. Raises ConfigError if it is not installed."""
+    """Return the library that draws charts without a browser.
+
+    Raises ConfigError if it is not installed, or if the limit of address space is so low that it would end the process.
+    """
+    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < _ADDRESSES:
+        raise ConfigError(
+            f"the address space of processes is limited to {limit / 1e9:.1f} GB (ulimit -v), and the library "
+            f"that draws charts reserves up to {_ADDRESSES / 1e9:.0f} GB of it, most of which it does not use; raise "
+            "the limit"
+        )
     return library("vl_convert", "plot")
 
 

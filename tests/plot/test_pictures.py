@@ -475,3 +475,17 @@ def test_missing_extra__is_told_after_what_is_wrong_with_the_forest(
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(bf.FormatError, match="nothing"):
         draw(tmp_path / "nothing", out=tmp_path / "out.html")
+
+
+@pytest.mark.skipif(bigforest.plot.draw.resource is None, reason="needs limits of address space")
+@pytest.mark.parametrize("draw", [bf.plot_forest, bf.report_forest])
+def test_limited_address_space__is_an_error_before_the_library_of_charts_aborts(
+    draw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forest = bf.train({"x": [1.0, 2.0] * 9, "y": ["a", "b"] * 9}, "y", trees=2, threads=1)
+    monkeypatch.setattr(bigforest.plot.draw.resource, "getrlimit", lambda _: (32_000_000_000, -1))
+    with pytest.raises(
+        ConfigError, match=r"limited to 32.0 GB \(ulimit -v\), and the library that draws charts .*raise"
+    ):
+        draw(forest, out=tmp_path / "out.html")
+    assert not list(tmp_path.iterdir())
