@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from bigforest.errors import StorageError
-
 Result = TypeVar("Result")
 Part = TypeVar("Part")
-
-# Files that are removed at a time: each takes a request in an object store.
-_REMOVED_AT_ONCE = 8
 
 
 class Executor:
@@ -138,10 +131,6 @@ class Executor:
         """Return the result of the function in each process."""
         return [function(*arguments)]
 
-    def discard(self, files: Sequence[Path]) -> None:
-        """Remove files that no task needs any more, as far as the system allows."""
-        map_on_threads(_remove_file, [(file,) for file in files], _REMOVED_AT_ONCE)
-
 
 def merge_lists(merge: Callable[[Part, Part], Part], left: list[Part], right: list[Part]) -> list[Part]:
     """Merge two lists entry by entry."""
@@ -155,11 +144,6 @@ def _as_list(function: Callable[..., Result], *arguments: Any) -> list[Result]:
 def merged_part(*arguments: Any) -> Any:
     """Return the merged part, which is the last argument of a function that finishes parts."""
     return arguments[-1]
-
-
-def _remove_file(file: Path) -> None:
-    with suppress(OSError, StorageError):
-        file.unlink(missing_ok=True)
 
 
 def run_on_threads(

@@ -58,7 +58,7 @@ from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
 from bigforest.predict.refine import BoostedStage
 from bigforest.predict.vote_rule import as_probabilities
-from bigforest.storage.atomic import TemporaryFolder, remove
+from bigforest.storage.atomic import TemporaryFolder, remove, remove_files
 from bigforest.store.store import Store
 
 # Pairs of true and predicted class are counted in a table for up to this many classes, and by sorting for more.
@@ -131,7 +131,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies, changes, power = _add_up_votes(over_ranges, work)
         if not config.keep_votes:
-            executor.discard([path for file in leaves.files for path in file.paths])
+            remove_files([path for file in leaves.files for path in file.paths])
         scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
         inputs, rounds = ReportInputs(directory, folder, scores, power.amount, None), Rounds()
         # If `lambdas` are given, the forest is shrunk again, and loses its boosted stage.

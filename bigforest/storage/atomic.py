@@ -11,6 +11,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -47,6 +48,9 @@ from bigforest.storage.paths import (
 _REPLACED = "replaced"
 # Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
+
+# Files that are removed at a time: each takes a request in an object store.
+_REMOVED_AT_ONCE = 8
 
 # Beginnings of messages about a full disk or a file limit. `naming_full_disk` lets errors with such a message pass.
 _NO_SPACE = "no space left on the disk of"
@@ -243,6 +247,20 @@ def remove(path: Path) -> None:
             remove_folder(path)
     else:
         remove_tree(path)
+
+
+def remove_files(files: Collection[Path]) -> None:
+    """Remove files, as far as the system allows."""
+    if len(files) == 1:  # starting threads takes milliseconds
+        _remove_file(*files)
+        return
+    with ThreadPoolExecutor(_REMOVED_AT_ONCE, thread_name_prefix="bigforest-remove") as pool:
+        list(pool.map(_remove_file, files))
+
+
+def _remove_file(file: Path) -> None:
+    with contextlib.suppress(OSError, StorageError):
+        file.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.predict.packed_trees import replace_thresholds
 from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, mapped_array, writing_arrays
+from bigforest.storage.atomic import remove_files
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
@@ -132,10 +133,10 @@ def write_left_out(
         # The same runs of blocks as in the passes: a worker has read its blocks before.
         runs = executor.reduce(send_blocks, ranges, or_, (table, group, trees, folder))
         read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
-        executor.discard(list(read))
+        remove_files(read)
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
         executor.run(join_runs, [(part,) for part in group], lambda _, count: on_trees(count), shared, even=True)
-        executor.discard([_leaves_path(run, part) for run in runs.values() for part in group])
+        remove_files([_leaves_path(run, part) for run in runs.values() for part in group])
 
 
 def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:

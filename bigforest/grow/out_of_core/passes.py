@@ -53,6 +53,7 @@ from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
 from bigforest.planning.memory import release_freed
 from bigforest.sampling.bags import Sampler, check_bag
+from bigforest.storage.atomic import remove_files
 from bigforest.store.format import block_span
 
 
@@ -101,7 +102,7 @@ def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]
         past += top.sent(below, above, row_nodes)
         for entry, search in searches.items():
             top.settle(entry, search, table.search)
-    executor.discard(past)
+    remove_files(past)
 
 
 def score_responses(
@@ -187,7 +188,7 @@ def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitRespons
     past: list[Path] = []
     for top, response in zip(tops, written, strict=True):
         past += [*top.sent(response.below, response.above, {}), *top.row_nodes.values()]
-    passes.executor.discard(past)
+    remove_files(past)
     return written
 
 
@@ -205,7 +206,7 @@ def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[Spl
     for (top, entry, _), nodes in zip(work, sizes, strict=True):
         top.sizes[entry] = nodes
     passes.table.finish(_subtrees(passes, tops), passes.executor)
-    passes.executor.discard([path for response in spilled for path in response.row_nodes.values()])
+    remove_files([path for response in spilled for path in response.row_nodes.values()])
 
 
 def _subtrees(passes: Passes, tops: Sequence[UpperTree]) -> dict[Path, int]:
@@ -232,5 +233,5 @@ def _write_parts(
     tasks = [([by_tree[tree] for tree in part],) for part in parts]
     passes.executor.run(write_assemblies, tasks, end, (passes.table, directory, passes.folder), even=True)
     subtrees = _subtrees(passes, tops)
-    passes.executor.discard([file for path in subtrees for file in files_of_subtree(path)])
+    remove_files([file for path in subtrees for file in files_of_subtree(path)])
     return splits
