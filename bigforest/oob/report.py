@@ -18,10 +18,11 @@ does not depend on the ranges of rows and the distribution of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,12 +48,12 @@ from bigforest.grow.refine import in_sample, stage_bags
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
-from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
+from bigforest.oob.choice import ChoiceLosses, choose_power, choose_shrinkage, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
 from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, with_code_thresholds
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
-from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
+from bigforest.oob.tally import TalliedRange, TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
@@ -124,12 +125,13 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             votes=read_tree_votes(directory, Header(store.spec, config)),
             powers=powers_to_try(config, width),
         )
-        over_ranges = _Ranges(executor, ranges, config.trees, progress.advance)
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
-            shrinkage = _choose_lambda(over_ranges, work)
+            losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, work)
+            shrinkage = _choose_lambda(losses, work)
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
-        tallies, changes, power = _add_up_votes(over_ranges, work)
+        tallied = _over_ranges(executor, ranges, progress.advance, tally_range, work)
+        tallies, changes, power = _add_up_votes(tallied, work)
         if not config.keep_votes:
             remove_files([path for file in leaves.files for path in file.paths])
         scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
@@ -156,42 +158,37 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     return Choices(shrinkage, power, rounds)
 
 
-class _Ranges(NamedTuple):
-    """The ranges of rows whose votes are added up, one range after the other, or on a cluster concurrently.
+def _over_ranges(
+    executor: Executor,
+    ranges: Sequence[tuple[int, int]],
+    advance: Callable[[int], None],
+    task: Callable[..., Result],
+    work: TallyInputs,
+) -> Iterator[Result]:
+    """Yield the result of a task of tally.py for each range of rows, in order. A cluster runs several at a time.
 
-    rows     first row of each range, and the row after its last one
-    trees    number of trees of the forest
+    ranges   first row of each range, and the row after its last one
     advance  function that is called with the number of trees whose votes were added up on a range
     """
-
-    executor: Executor
-    rows: Sequence[tuple[int, int]]
-    trees: int
-    advance: Callable[[int], None]
-
-    def map(self, task: Callable[..., Result], work: TallyInputs) -> Iterator[Result]:
-        """Yield the result of a task of tally.py for each range, in order."""
-        remote = self.executor.remote
-        for result in self.executor.map(
-            task, [(*rows, None if remote else self.advance) for rows in self.rows], (work,)
-        ):
-            yield result
-            if remote:
-                self.advance(self.trees)
+    remote = executor.remote
+    for result in executor.map(task, [(*rows, None if remote else advance) for rows in ranges], (work,)):
+        yield result
+        if remote:
+            advance(work.config.trees)
 
 
-def _choose_lambda(ranges: _Ranges, work: TallyInputs) -> Shrinkage:
-    losses = no_losses(len(work.amounts))
-    for losses_of_range in ranges.map(lambda_losses, work):
-        losses = losses.plus(losses_of_range)
-    return choose_shrinkage(work.amounts, losses, work.loss.unit)
+def _choose_lambda(losses: Iterable[ChoiceLosses], work: TallyInputs) -> Shrinkage:
+    total = reduce(ChoiceLosses.plus, losses, no_losses(len(work.amounts)))
+    return choose_shrinkage(work.amounts, total, work.loss.unit)
 
 
-def _add_up_votes(ranges: _Ranges, work: TallyInputs) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
+def _add_up_votes(
+    ranges: Iterable[TalliedRange], work: TallyInputs
+) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
     """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the chosen power."""
     tallies: list[RangeTally] = []
-    changes, losses = np.zeros((3, ranges.trees), np.int64), no_losses(len(work.powers))
-    for tallied in ranges.map(tally_range, work):
+    changes, losses = np.zeros((3, work.config.trees), np.int64), no_losses(len(work.powers))
+    for tallied in ranges:
         tallies += tallied.tallies
         changes += tallied.changes
         losses = losses if tallied.losses is None else losses.plus(tallied.losses)
