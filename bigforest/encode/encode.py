@@ -39,7 +39,7 @@ from bigforest.errors import DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
-from bigforest.execution.executor import Executor
+from bigforest.execution.executor import Executor, in_order
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.options.signatures import documented_options, explicit_options, given
 from bigforest.options.train_config import TrainConfig
@@ -207,21 +207,19 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
 def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
     """Encode the features concurrently, and append them in order. Raises DataError that names all unusable features."""
     groups = job.plan.groups
-    waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []
-    following = 0
 
-    def collect(index: int, result: Part | list[str]) -> None:
-        nonlocal following
+    def append(_: int, part: Part | list[str]) -> None:
+        if isinstance(part, list):
+            wrong.extend(part)
+        elif not wrong:
+            writer.append(part)
+
+    append_in_order = in_order(append)
+
+    def collect(index: int, part: Part | list[str]) -> None:
         running.advance(len(groups[index]))
-        waiting[index] = result
-        while following in waiting:
-            part = waiting.pop(following)
-            if isinstance(part, list):
-                wrong.extend(part)
-            elif not wrong:
-                writer.append(part)
-            following += 1
+        append_in_order(index, part)
 
     executor.run(encode_group, list(enumerate(groups)), collect, (job,))
     if wrong:

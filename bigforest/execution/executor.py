@@ -132,6 +132,24 @@ class Executor:
         return [function(*arguments)]
 
 
+def in_order(deliver: Callable[[int, Result], None]) -> Callable[[int, Result], None]:
+    """Return a function for `on_result` of `Executor.run` that delivers results in the order of the tasks.
+
+    A result waits until those of all earlier tasks are delivered.
+    """
+    waiting: dict[int, Result] = {}
+    following = 0
+
+    def on_result(index: int, result: Result) -> None:
+        nonlocal following
+        waiting[index] = result
+        while following in waiting:
+            deliver(following, waiting.pop(following))
+            following += 1
+
+    return on_result
+
+
 def merge_lists(merge: Callable[[Part, Part], Part], left: list[Part], right: list[Part]) -> list[Part]:
     """Merge two lists entry by entry."""
     return [merge(first, second) for first, second in zip(left, right, strict=True)]

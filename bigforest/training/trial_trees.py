@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from bigforest.events import Listener, stage
 from bigforest.execution.compile_stage import compiling
+from bigforest.execution.executor import in_order
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import LeftOut
@@ -122,16 +123,19 @@ def try_each(
     parts = [range(first, first + size) for first in range(trees.start, trees.stop, size)]
     tasks = [(config, part) for config in configs for part in parts]
     results: list[list[T]] = [[result] for result in before] or [[] for _ in configs]
-    waiting: dict[int, T] = {}
-    following = [place * len(parts) for place in range(len(configs))]
+
+    def joining(joined: list[T]) -> Callable[[int, T], None]:
+        """Return a function that joins the results of the parts of a configuration, in their order."""
+
+        def add(_: int, result: T) -> None:
+            joined[:] = [join(joined[0], result) if joined else result]
+
+        return in_order(add)
+
+    add_part = [joining(joined) for joined in results]
 
     def end(index: int, result: T) -> None:
-        waiting[index] = result
-        place = index // len(parts)
-        while following[place] // len(parts) == place and following[place] in waiting:
-            part_result = waiting.pop(following[place])
-            results[place] = [join(results[place][0], part_result) if results[place] else part_result]
-            following[place] += 1
+        add_part[index // len(parts)](index % len(parts), result)
         progress.advance(size)
 
     with stage("choose", len(tasks) * size, "trees", listener) as progress:

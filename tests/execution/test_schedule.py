@@ -11,7 +11,7 @@ import pytest
 
 from bigforest.errors import ClusterError
 from bigforest.execution.dask_cluster import Cluster
-from bigforest.execution.executor import Executor, map_on_threads, run_on_threads
+from bigforest.execution.executor import Executor, in_order, map_on_threads, run_on_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -31,6 +31,17 @@ def test_run__one_worker_keeps_the_order() -> None:
     ended: list[int] = []
     run_on_threads(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
     assert started == ended == list(range(120))
+
+
+def test_in_order__delivers_a_result_when_all_earlier_ones_are() -> None:
+    delivered: list[tuple[int, str]] = []
+    on_result = in_order(lambda index, result: delivered.append((index, result)))
+    known = []
+    for index, result in ((1, "b"), (0, "a"), (3, "d"), (4, "e"), (2, "c")):
+        on_result(index, result)
+        known.append(len(delivered))
+    assert delivered == list(enumerate("abcde"))
+    assert known == [0, 2, 2, 2, 5]
 
 
 def test_gather__gives_results_in_the_order_of_the_tasks() -> None:
