@@ -16,7 +16,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 import polars as pl
@@ -142,7 +142,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
         if reading.separator is None and reading.usual and kind_of_file(files[0]) == "CSV":
             divided = len(header_of(unpacked[0], reading.usual)) > 1
             reading = reading._replace(separator=reading.usual if divided else None)
-        source = _source_of(path, name, unpacked, keys, scratch, memory, reading)
+        source = _source_of(_Table(str(path), name, unpacked, keys), scratch, memory, reading)
     named = separator_of(path)
     return replace(source, stamps=tuple(stamps) if source.files == tuple(files) else (), separator=named)
 
@@ -201,23 +201,35 @@ def _stamps(files: Sequence[Path]) -> list[FileStamp]:
         raise DataError(f"{error.filename}: {error.strerror}; check the path and its permissions") from error
 
 
-def _source_of(
-    path: str | Path,
-    name: str,
-    files: list[Path],
-    keys: list[dict[str, str | None]],
-    scratch: Path,
-    memory: int | None,
-    reading: Reading,
-) -> Source:
-    kinds = {kind_of_file(file) or "" for file in files}
+class _Table(NamedTuple):
+    """The files of a table, unpacked.
+
+    path   path, folder or glob of the table, for messages
+    name   name of the table
+    keys   for each file, the columns and values in the names of its folders, see `_partitions`
+    """
+
+    path: str
+    name: str
+    files: list[Path]
+    keys: list[dict[str, str | None]]
+
+    def check_spool(self, memory: int | None) -> int:
+        """Return the size of the files. Raises ConfigError if copying them to Parquet needs more than `memory`."""
+        size = sum(file.stat().st_size for file in self.files)
+        check_spool(size, memory, self.path)
+        return size
+
+
+def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    kinds = {kind_of_file(file) or "" for file in table.files}
     if len(kinds) > 1:
-        raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
+        raise DataError(f"{table.path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
     if kind == "Parquet":
-        return _parquet_source(path, name, files, keys, scratch, memory, reading)
-    size = sum(file.stat().st_size for file in files)
-    check_spool(size, memory, str(path))
+        return _parquet_source(table, scratch, memory, reading)
+    size = table.check_spool(memory)
+    path, name, files, keys = table
     if kind == "NDJSON":
         filled = [place for place, file in enumerate(files) if has_lines(file)]
         if not filled and reading.empty and reading.needed is not None:
@@ -245,37 +257,29 @@ def _source_of(
         parts = [scan.select(columns_named(scans[0][1])) for scan, _ in scans]
         for place, part in enumerate(parts):
             parts[place] = part.with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
-        return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
+        return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, path)
 
     try:
-        table = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
+        copies = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
     except DataError:
         if kind == "NDJSON":
             check_kinds(files)
         raise
-    return replace(source_of_files(table, name, spool_bytes(size), str(path)), notices=tuple(notices))
+    return replace(source_of_files(copies, name, spool_bytes(size), path), notices=tuple(notices))
 
 
-def _parquet_source(
-    path: str | Path,
-    name: str,
-    files: list[Path],
-    keys: list[dict[str, str | None]],
-    scratch: Path,
-    memory: int | None,
-    reading: Reading,
-) -> Source:
+def _parquet_source(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
     """Return the Source of Parquet files, which are copied only to add columns in the names of their folders."""
+    path, name, files, keys = table
     shapes = [parquet_shape(file, reading) for file in files]
     parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
     schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
-    whole = source_of_files(files, name, 0, str(path), [shape._replace(schema=schema) for shape in shapes])
+    whole = source_of_files(files, name, 0, path, [shape._replace(schema=schema) for shape in shapes])
     columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
     if columns:
-        size = sum(file.stat().st_size for file in files)
-        check_spool(size, memory, str(path))
-        table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
-        whole = source_of_files(table, name, spool_bytes(size), str(path))
+        size = table.check_spool(memory)
+        copies = _spool_with([part.retyped(schema) for part in parts], columns, scratch, path)
+        whole = source_of_files(copies, name, spool_bytes(size), path)
     return replace(whole, coded=shapes[0].coded)
 
 
