@@ -122,10 +122,12 @@ def simulate(
     Example: bigforest simulate trunk --rows 1000 --dims 100 --rotate
     """
     import bigforest
+    from bigforest.errors import naming_file
 
     settings.setdefault("out", f"{kind}.parquet")
     table = bigforest.simulate(kind, rows=rows, **settings, **run)
-    columns = len(table.collect_schema())
+    with naming_file(settings["out"]):
+        columns = len(table.collect_schema())
     bayes = bigforest.bayes_error(
         kind, **{name: settings[name] for name in ("dims", "noise", "seed") if name in settings}
     )

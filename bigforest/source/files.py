@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type
-from bigforest.errors import DataError, api, listed, naming_file
+from bigforest.errors import DataError, api, listed, naming_file, system_error
 from bigforest.source.source import (
     POLARS_FAULTS,
     FileStamp,
@@ -149,11 +149,16 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 
 @contextlib.contextmanager
 def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
-    """Unpack compressed files in `scratch`, and yield all files. Errors of the block name the compressed files."""
+    """Unpack compressed files in `scratch`, and yield all files. Errors of the block name the compressed files.
+
+    An error of the system names the unpacked file, which may be on another disk.
+    """
     plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:
         yield plain
     except DataError as error:
+        if error.__cause__ is not None and system_error(error.__cause__, scratch) is not None:
+            raise
         message = error.text
         for file, unpacked in zip(files, plain, strict=True):
             message = message.replace(str(unpacked), str(file))

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, DataError, naming_file, reason
+from bigforest.errors import ConfigError, DataError, naming_file, reason, system_error
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
 from bigforest.storage.paths import write_atomically
@@ -61,7 +61,9 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (*POLARS_FAULTS, OSError) as error:
-        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
+        known = isinstance(error, FileNotFoundError | PermissionError) or system_error(error, path) is None
+        fault = "cannot be read" if known else f"cannot be read, or not copied to {scratch}"
+        raise DataError(f"{where}: the table {fault}: {reason(error)}") from error
     return [path]
 
 

@@ -363,3 +363,19 @@ def test_copy__that_cannot_be_written_is_named_and_not_the_table(name: str, tmp_
         open_source(data if name == "stream" else path, scratch=gone)
     assert Path(caught.value.filename).parent == gone
     assert caught.value.__notes__ == ["check what removed it"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_copy__that_a_broken_disk_does_not_take_is_named_too(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    text = b"a\n1\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", broken)
+    with pytest.raises(DataError, match=f"{name}: the table cannot be read, or not copied to {scratch}: Input/output"):
+        open_source(tmp_path / name, scratch=scratch)
