@@ -215,19 +215,19 @@ from bigforest.options.values import Task
 Family = Literal[
 {families}
 ]
-# By family: the family whose options it has.
+# The family whose options and defaults each family has.
 OPTIONS_OF = {{
 {options}
 }}
-# By family: the options of that family that it lacks.
+# Options of the family in OPTIONS_OF that each family does not have.
 LACKS: dict[str, tuple[str, ...]] = {{
 {lacks}
 }}
-# By family: its tasks.
+# Tasks of each family.
 TASKS_OF = {{
 {tasks}
 }}
-# By family: the splits of its nodes.
+# Splits of the nodes of each family, and their source.
 SPLITS_ON = {{
 {splits}
 }}

@@ -71,7 +71,7 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the standard error of the mean over the trees, values [trees, ...]; nan for a single tree."""
+    """Return the standard error of the mean over the trees, values [trees, ...]; nan for fewer than two."""
     trees = len(values)
     if trees < 2:
         return np.full(values.shape[1:], np.nan)
@@ -118,7 +118,7 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
-    """Task: MDI-oob of some trees, float64 [trees, features]; nan for a tree without out-of-bag rows."""
+    """Task: return MDI-oob of some trees, float64 [trees, features]; nan for a tree without out-of-bag rows."""
     features = len(stock.trees.header.spec.features)
     decreases = []
     for tree in load_trees(stock, oob.table, entries):

@@ -38,7 +38,7 @@ class ExportedTree(NamedTuple):
                   for `levels`, False if all go right except for them
     levels        in a node on a category, the exceptions from `default_left`, with missing values as None; in other
                   nodes None instead of a list
-    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value. In the boosted
+    votes         float64 [nodes, classes], votes of each node for the classes, or [nodes, 1], its value. In the boosted
                   stage float64 [nodes, scores], numbers that are added to the prediction on the scale of the link
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
@@ -165,8 +165,8 @@ def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
 def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes].
 
-    The impurity of an inner node is its `gain` plus the weighted mean of its children. That of a leaf is computed from
-    its counts. For regression, and for a criterion from outside the package, that of a leaf is unknown and set to 0.
+    The impurity of a leaf is computed from its counts. For regression, and for a criterion from outside the package, it
+    is unknown and set to 0. The impurity of an inner node is its `gain` plus the weighted mean of its children.
     """
     weight, impurities = nodes.weight.astype(np.float64), np.zeros(nodes.feature.size)
     of_shares = _IMPURITIES.get(str(files.config.impurity))
@@ -202,12 +202,12 @@ def refuse_corrections(files: ForestFiles, to: str) -> None:
     """Raise ConfigError for a boosted stage or a power: the format supports only means over the trees."""
     if files.is_refined:
         raise ConfigError(
-            f"{to} has no link on whose scale the boosted stage of this forest adds; export the forest without the "
+            f"{to} cannot represent the boosted stage of this forest; export the forest without the "
             f"stage (in Python, forest.unrefined()), train with {api('refine')} off, or export to onnx or sql"
         )
     if files.power.amount != 1.0:
         raise ConfigError(
-            f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
+            f"{to} predicts shares of votes, but this forest raises the shares to the power of "
             f"{files.power.amount:g}; in Python, export forest.sharpen(1), or train with {api('power')} off, or export "
             "to onnx or sql"
         )

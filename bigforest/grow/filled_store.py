@@ -1,19 +1,22 @@
 """Give every cell of a table a value, for trees that split on projections: missing cells and levels of categories.
 
-Missing cells of a number (`fill_of`) have the mean of the present values; each row counts once, whatever its weight. If
-the mean equals a value, or is within a bin, it is moved up past it, or below all values, so that a threshold can tell
-missing cells from all others. If no number is free it stays. Instead of the mean, a feature with a single value has 0,
-or 1 if this value is 0. A feature without missing values has the mean of the first rows, as float32, for rows that are
-predicted.
+Missing cells of a numeric feature (`fill_of`) get the mean of its finite values. A value in a bin counts as the lowest
+of the bin, and each row counts once, whatever its weight. A threshold must be able to separate missing cells from all
+others. So if the mean is a value of the feature or lies within a bin, missing cells get the next higher free number; if
+there is none, the number just below all finite values; if that is not finite, the mean. If only one finite value or bin
+occurs, 0 takes the place of the mean, or 1 if its lowest value is 0. Without finite values, missing cells get 0.
+
+If the training table has no missing values of a feature, a table to predict still may. Its missing cells get the mean
+of the first training rows, as float32 (`usual_value`).
 
     values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
 
-Levels of a category (`level_values`) have one number each, by their means: of the regression target; for two classes of
-the share of the second; for more classes of the first principal component of the class shares of the table
-(kernels/scan/level_order.py). The lowest mean becomes 0, the highest 1, and the others are between in proportion. A
-level of fewer than `min_level` rows has the mean of all rows, as has a level that did not occur: the mean of a few rows
-would tell trees the targets of these rows. Missing is one more level. Each row counts once, whatever its weight; rows
-that are held out do not count.
+Each level of a category gets a number (`level_values`), from a mean over its rows. It is the mean target in regression,
+the share of the second of two classes, and with more classes the mean coefficient of the class in the first principal
+component of the class shares (kernels/scan/level_order.py). The means are scaled: the lowest becomes 0, the highest 1.
+A level of fewer than `min_level` rows gets the mean of all rows, because the mean of a few rows would tell trees the
+targets of these rows. A level that did not occur gets the same. Missing is one more level. Each row counts once,
+whatever its weight; rows that are held out do not count.
 
 The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk does not contain them; a
 `Store` with values is a view of it. Oracle: tests/naive/fill.py, tests/naive/level_values.py.
@@ -42,7 +45,8 @@ from bigforest.store.store import Store
 
 # Values are counted in this many steps of their range, so that their sum is exact.
 _STEPS = 2.0**30
-# First rows, for features without missing values: reading all rows would take up to a hundredth of growing.
+# Rows for the mean of a feature without missing values. Reading all rows would take up to a hundredth of the time of
+# growing.
 _FIRST_ROWS = 4_096
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
@@ -50,7 +54,7 @@ _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 class LevelValues(NamedTuple):
     """The values of a category.
 
-    codes  float32 [codes], as bytes, which can be compared
+    codes  values of the codes, float32 [codes], as bytes, which == compares as a whole, unlike arrays
     other  value of levels that did not occur
     """
 
@@ -75,7 +79,7 @@ def level_values(store: Store, config: TrainConfig, feature: int) -> LevelValues
     group[large] = np.arange(large.size)
     sums = _sums(store, config, feature, group, large.size + 1)
     rows = np.bincount(group, sizes, large.size + 1).astype(np.int64)
-    # Sums of whole numbers are exact, so that no order of rows changes a bit.
+    # Sums of whole numbers are exact, so the order of rows does not change a bit.
     means = np.append(sums[:-1] / rows[:-1], sums.sum() / rows.sum())
     least, span = means.min(), np.ptp(means)
     values = ((means - least) / span if span > 0.0 else np.zeros(means.size)).astype(np.float32)
@@ -95,7 +99,10 @@ def _rows(store: Store, config: TrainConfig, feature: int) -> Iterator[tuple[NDA
 
 
 def _sums(store: Store, config: TrainConfig, feature: int, group: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """Return, for each group of levels, the sum over its rows of the number that levels are compared by, int64."""
+    """Return the sums over the rows of each group of levels, int64 [groups]: of targets, or of coefficients of classes.
+
+    group  int64 [codes], group of each level
+    """
     classes = len(store.spec.target.classes)
     if not classes:
         sums = np.zeros(groups, np.int64)
@@ -221,10 +228,10 @@ def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
 
 
 def ordered_store(store: Store) -> Store:
-    """Return the store with codes in the order of the values for missing cells and levels; for growing in memory.
+    """Return the store with new codes that are ranks of the values, those of missing cells and levels included.
 
-    Equal values become one code; the last codes then have no rows, and the largest value. Memory: the codes of the
-    widths of these features, and the values of all codes.
+    Used for growing in memory. Equal values get the same code. The last codes then occur in no row; their value is the
+    largest. Memory: a copy of the codes of each width that these features have, and of the dictionaries.
     """
     filled = [feature.is_filled or feature.has_level_values for feature in store.spec.features]
     places = np.flatnonzero(filled).tolist()
@@ -248,7 +255,7 @@ def ordered_store(store: Store) -> Store:
 
 
 def with_defaults(trees: TreeArrays, spec: DataSpec) -> TreeArrays:
-    """Set `default_left` of nodes on a single feature with missing values: the side of the value of missing cells."""
+    """Set `default_left` of nodes on a single filled feature to the side that the fill of the feature goes to."""
     filled = np.array([feature.is_filled for feature in spec.features])
     if not filled.any() or spec.fills is None:
         return trees

@@ -3,7 +3,7 @@
 Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
 votes on a range of rows (tally.py). If the nodes or ballots of a tree do not fit, they are mapped, and a range may be
 one row group. The smallest budget is therefore bounded for any number of rows and any size of a tree, except that
-groups and boosting need 2 bytes per row, ranks 8 bytes per code, and oblique trees their terms.
+groups and boosting need 2 bytes per row, ranks 8 bytes per code, and trees the terms and levels of their nodes.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def oob_estimate(
 
     The number of impure leaves is unknown. Without `nodes`, the estimate is the larger one of two cases: the largest
     trees without impure leaves, and the most impure leaves. An oblique node is assumed to have Family.max_terms terms,
-    which are in memory only while rows are routed through existing trees. For a budget below `smallest`, the estimate
-    is for `smallest`.
+    which are in memory only while rows are routed through existing trees. For a budget below the `smallest` of the
+    estimate, the estimate is that of a budget of `smallest`.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # An impure leaf has at least two distinct rows: with p pure and m impure leaves, p + 2 m <= distinct rows of the
@@ -135,19 +135,19 @@ def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, la
 
 
 def choose_oob(
-    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int, entries: int = 0
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int, term_bytes: int = 0
 ) -> OobPlan:
     """Return the plan of the report of trees of these sizes. A range has a multiple of `step_rows` rows, or all rows.
 
-    sizes    int64 [entries], bytes of each tree or file that is loaded as a whole
-    lambdas  number of lambdas that are tried
-    entries  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
+    sizes       int64 [trees or files], bytes of each tree or file that is loaded as a whole
+    lambdas     number of lambdas that are tried
+    term_bytes  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
     """
     total, largest = int(sizes.sum()), int(sizes.max())
     step, together = min(step_rows(shape.classes), shape.rows), min(_GROUP_TREES, kept_trees(shape, config))
     writing, scores = _writing_bytes(shape), _score_bytes(shape, limited=True)
     reporting = writing + scores + resources.workers * _losses_bytes(shape, config, lambdas)
-    routing = _routing_bytes(shape, total // NODE_BYTES, together, resources.workers) + entries
+    routing = _routing_bytes(shape, total // NODE_BYTES, together, resources.workers) + term_bytes
     fixed = BASE_BYTES + max(routing, reporting) + kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     row_bytes = _row_bytes(shape, lambdas)
@@ -178,7 +178,7 @@ def _losses_bytes(shape: Shape, config: TrainConfig, lambdas: int) -> int:
 
 
 def _row_bytes(shape: Shape, lambdas: int) -> int:
-    """Return the bytes of a row of a range: its truth, and its votes or, by lambda, its votes for the truth."""
+    """Return the bytes of a row of a range: truth, and votes; or votes for the truth by lambda, if these are more."""
     truth = 8 if shape.classes == 1 else 2
     return truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
 
@@ -208,8 +208,8 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
     nodes  mean number of nodes of a tree
 
-    On a cluster each process gets a range, unless ranges then had fewer out-of-bag rows than a tree has nodes: loading
-    the ballots of n nodes takes as long as adding up n votes.
+    On a cluster there are as many ranges as processes, but a range has at least as many out-of-bag rows as a tree has
+    nodes, because loading the ballots of n nodes takes as long as adding up n votes.
     """
     if not executor.remote:
         return most

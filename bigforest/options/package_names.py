@@ -14,7 +14,7 @@ Family = Literal[
     "subspace-cap",
     "subspace-perceptron",
 ]
-# By family: the family whose options it has.
+# The family whose options and defaults each family has.
 OPTIONS_OF = {
     "axis": "axis",
     "tree": "tree",
@@ -23,7 +23,7 @@ OPTIONS_OF = {
     "subspace-cap": "subspace-cap",
     "subspace-perceptron": "subspace-perceptron",
 }
-# By family: the options of that family that it lacks.
+# Options of the family in OPTIONS_OF that each family does not have.
 LACKS: dict[str, tuple[str, ...]] = {
     "axis": (),
     "tree": (),
@@ -32,7 +32,7 @@ LACKS: dict[str, tuple[str, ...]] = {
     "subspace-cap": (),
     "subspace-perceptron": (),
 }
-# By family: its tasks.
+# Tasks of each family.
 TASKS_OF = {
     "axis": ("classification", "regression"),
     "tree": ("classification", "regression"),
@@ -41,14 +41,14 @@ TASKS_OF = {
     "subspace-cap": ("classification",),
     "subspace-perceptron": ("classification",),
 }
-# By family: the splits of its nodes.
+# Splits of the nodes of each family, and their source.
 SPLITS_ON = {
     "axis": "one of `mtry` features drawn in the node (Breiman 2001)",
     "tree": "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)",
     "rotation": "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)",
     "sparse-oblique": "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)",
     "subspace-cap": "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)",
-    "subspace-perceptron": "a perceptron that separates the classes near one of these two means from the others; no bootstrap (Ho 1995)",
+    "subspace-perceptron": "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap (Ho 1995)",
 }
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 # Task of each impurity.

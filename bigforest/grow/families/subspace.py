@@ -644,7 +644,7 @@ FAMILIES = (
     ),
     SubspaceFamily(
         "subspace-perceptron",
-        "a perceptron that separates the classes near one of these two means from the others; no bootstrap",
+        "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap",
         learns=True,
     ),
 )

@@ -3,8 +3,8 @@
 The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
 that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
 under a temporary name and renamed. A process that finds a kernel missing locks it, so that other processes wait for its
-file. A file has the machine code, but only names of the LLVM code: a loaded kernel is never linked into another
-function, and reading the LLVM code would take most of the time of loading.
+file. A file has the machine code, but only the names in the LLVM code, because a loaded kernel is never linked into
+another function, and reading the LLVM code would take most of the time of loading.
 
 A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read like those of the cache,
 for the best level of the processor, and never written.
@@ -242,7 +242,7 @@ def _content_of(compiled: Any) -> bytes:
 
 
 def _refuse() -> NoReturn:
-    raise AssertionError("a kernel was read without the code that another function could call: call it from Python")
+    raise AssertionError("a kernel of the cache has no LLVM code to link into another function: call it from Python")
 
 
 def _of_process(signature: Any) -> bool:

@@ -1,9 +1,9 @@
 """The scan for regression: the largest decrease of variance, or of Poisson deviance. Oracle: tests/naive/split.py.
 
-The score sum_l**2 / w_l + sum_r**2 / w_r has the order of the decrease of variance. sum is the sum of the targets of a
+The score sum_l**2 / w_l + sum_r**2 / w_r orders splits by decrease of variance. sum is the sum of the targets of a
 side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so sums do not depend on the order of rows.
 The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
-scores are then accurate to 1e-15; closer scores are compared exactly.
+scores are then accurate to about 1e-15; scores that are nearly equal (NEAR) are compared exactly.
 
 For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py), and `origin` is
 its second number. For the variance, both are None. Kernels are compiled separately for deviance and variance.
@@ -39,7 +39,7 @@ from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 
 _ONE_I64 = np.int64(1)
-# Up to this many rows are sorted.
+# Most rows of a node that are sorted.
 _SORTED = 80
 # Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
@@ -63,8 +63,8 @@ def origin_of(poisson):
 def score_sums(sum_l, w_l, node, origin):
     """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
-    Each difference of floats is rounded at most once. Weights are below 2**53. A sum that float64 rounds is far above
-    node.sq, which is below the weight.
+    Both differences of floats are accurate. Weights are below 2**53, so their difference is exact. node.sq is from 0 to
+    below the weight of the node, far smaller than a sum_l that float64 has to round, so no digits cancel.
     """
     if origin is not None:
         return poisson_score(sum_l, w_l, node.weight, node.sq, origin)
@@ -267,8 +267,8 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high. Call `view_node` before.
 
-    Few rows are sorted, unless their range has fewer codes than rows. Other rows are counted in a histogram, with a
-    bucket for each code if there are few codes.
+    Few rows are sorted, unless their range has no more codes than rows. Otherwise the rows are counted in a histogram,
+    with a bucket for each code if the range has few codes.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)

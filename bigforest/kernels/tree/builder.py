@@ -13,8 +13,8 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined
 
 # DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py. The arrays _OF_NODES
-# have one entry per node. Each other array has the entries of the nodes, node by node; `used`, uint64 [1], is their
-# number.
+# have one entry per node. Each other array has any number of entries per node, node by node; `used`, uint64 [1], is the
+# number of these entries.
 Entries = TypeVar("Entries", bound=Any)
 _OF_NODES = ("threshold", "size", "missing")
 
