@@ -147,8 +147,9 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
         return replace(config, min_level=MIN_LEVEL)
     rows = _Rows(store, config)
     chosen = [MIN_LEVEL] * len(features)
+    total = sum_of_squares(rows.outputs, rows.weight)
     for place in categories:
-        ratio = variance_ratio(rows.codes(place), rows.outputs, rows.weight)
+        ratio = variance_ratio(rows.codes(place), rows.outputs, rows.weight, total)
         chosen[place] = round(min(max(_SHARE_OF_K * ratio, MIN_LEVEL), _MOST))
     return replace(config, min_level=",".join(map(str, chosen)) if max(chosen) > MIN_LEVEL else MIN_LEVEL)
 
@@ -196,16 +197,21 @@ class _Rows:
         return np.minimum(levels, most)  # a code is above `most` only if another process writes to the store
 
 
-def variance_ratio(
-    codes: NDArray[np.int64],
-    outputs: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
-    weight: NDArray[np.float64],
-) -> float:
+# For each output the rows where it is not 0, and its values (from 0 to 1) in these rows, times the weight.
+Outputs = Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
+
+
+def sum_of_squares(outputs: Outputs, weight: NDArray[np.float64]) -> float:
+    """Return the sum of the squares of all outputs, times the weights."""
+    return math.fsum(math.fsum(values**2 / weight[places]) for places, values in outputs)
+
+
+def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[np.float64], total: float) -> float:
     """Return the variance within levels divided by the variance between levels; inf if the latter is 0 or unknown.
 
     codes    int64 [rows], levels from 0 on
-    outputs  for each output the rows where it is not 0, and its values (from 0 to 1) in these rows, times the weight
     weight   [rows], 1 on average
+    total    result of `sum_of_squares`
     """
     sizes, rows = np.bincount(codes, weight), codes.size
     present = np.flatnonzero(sizes)
@@ -216,7 +222,6 @@ def variance_ratio(
     sizes = sizes[present]
     explained = math.fsum(math.fsum(each**2 / sizes) for each in sums)
     mean = math.fsum(math.fsum(each) ** 2 for each in sums) / rows
-    total = math.fsum(math.fsum(values**2 / weight[places]) for places, values in outputs)
     within = max(total - explained, 0.0) / (rows - levels)
     size = (rows - math.fsum(sizes**2) / rows) / (levels - 1)
     between = ((explained - mean) / (levels - 1) - within) / size
