@@ -120,8 +120,8 @@ class Executor:
 
         `function` returns a list with one entry for every i. parts[i] are the entries i of all lists, merged in pairs
         in any order. `merge` does not change its arguments. There is at least one task and one part. On a cluster the
-        workers merge and finish parts. On threads, parts are finished one after the other and then freed, to limit
-        memory.
+        workers merge and finish parts. On threads, parts are finished one after the other, the last part first, and
+        each is freed once it is finished, to limit memory.
         """
         calls = [(*shared, *each) for each in arguments]
         parts = reduce_on_threads(function, calls, partial(merge_lists, merge), self.size)

@@ -280,8 +280,8 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row takes no more: it
-    # is collected by one task, and copied once, when blocks are joined.
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row is counted as one
+    # count. It takes 8 to 20 bytes, in a single task, and as many again while blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM

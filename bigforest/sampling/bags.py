@@ -74,7 +74,8 @@ class Sampler:
             drawable = slice(None) if held is None else ~held
             stratum = store.labels(span.start, span.stop) if self._by_class else np.zeros(len(span), np.uint8)
             counts.append(np.bincount(stratum[drawable], minlength=strata))
-        # Rows of each block that are not held out, int64 [blocks, strata]; the strata are the classes, or all rows.
+        # Rows of each block that are not held out, int64 [blocks, strata]. A stratum is a class if bags are drawn by
+        # class; otherwise there is one stratum of all rows.
         self._counts = np.array(counts, np.int64)
         if not self._counts.any():
             raise ConfigError(

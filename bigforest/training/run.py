@@ -127,8 +127,8 @@ def train_forest(
 def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> RunFolder:
     """Begin the folder of a run, as `begin` does.
 
-    If the table is unusable, raise the error about the table, neither discarding an unfinished run nor raising the
-    error that `out` exists.
+    Check the table (`check_table`) before an unfinished run is discarded, and before OutputExistsError is raised: if
+    the table is unusable, the error is about the table.
     """
     if overwrite and is_unfinished(out):
         check_table(run, resources)
