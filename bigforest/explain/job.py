@@ -20,7 +20,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import as_numpy, read_only
+from bigforest.columns.dataspec import WeightSpec
 from bigforest.columns.labels import label_codes
+from bigforest.encode.rows import whole_weights
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 # Groups of trees per worker, at least: a worker that is done early takes a group from slower ones.
 _PIECES = 4
+# Relative difference of weights that are the same in float32.
+_SAME_WEIGHT = 1e-6
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
 # Bytes of a node in addition to those of predict/groups.py, and bytes of its value for a class.
@@ -448,7 +452,7 @@ class ExplainJob:
         # A tree on bins projects bins, not values. Calibrated leaves have the counts of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and CALIBRATED not in self.forest.files.stages:
-            _check_leaves(tree, table, bags)
+            _check_leaves(tree, table, bags, weight)
         return OutOfBagRows(table, bags)
 
     def chosen_positions(self, default_sample: int) -> NDArray[np.uint32]:
@@ -549,22 +553,24 @@ def _check_training(forest: Forest, table: RowTable) -> None:
         begin += len(truth)
 
 
-def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags) -> None:
-    """Raise DataError if the rows of a bag reach other leaves than in training, because values of features differ.
+def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags, spec: WeightSpec | None) -> None:
+    """Raise DataError if the rows of a bag reach other leaves than in training, because values differ.
 
-    Compare the number of bag rows in each leaf with the weight of the leaf. If rows have weights, check only that each
-    leaf is reached.
+    Compare the weight of the bag rows in each leaf, in steps of `spec` (encode/rows.py), with the weight of the leaf.
     """
-    rows, bag, values = table.labelled_rows(), bags.bag(tree.number), table.values()
+    rows, bag, values, weights = table.labelled_rows(), bags.bag(tree.number), table.values(), table.weight()
     drawn = np.zeros(tree.weight.size)
     for begin in range(0, rows.size, _CHECKED_ROWS):
         stretch = slice(begin, begin + _CHECKED_ROWS)
         leaves = leaf_positions(tree, values, rows[stretch]) - np.uint32(tree.begin)
-        drawn += np.bincount(leaves, bag[stretch], drawn.size)
+        weight = 1 if weights is None or spec is None else whole_weights(weights[rows[stretch]], spec.step)
+        drawn += np.bincount(leaves, bag[stretch] * weight, drawn.size)
     reached = drawn > 0
-    if table.weighted:
-        same = np.count_nonzero(reached) == reached.size // 2 + 1
-    else:
-        same = np.array_equal(drawn[reached], tree.weight[reached])
-    if not same:
-        raise DataError(f"the values of some features are not those of training; {_ADVICE}")
+    rounding = 0.0 if weights is None else _SAME_WEIGHT
+    if not np.allclose(drawn[reached], tree.weight[reached], rtol=rounding, atol=0.0):
+        named = [
+            "features",
+            *([] if weights is None else ["weights"]),
+            *([] if bags.inputs.groups is None else ["groups"]),
+        ]
+        raise DataError(f"the values of some {' or '.join(named)} are not those of training; {_ADVICE}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_codes
-from bigforest.columns.types import group_names
+from bigforest.columns.types import group_names, is_text_type, level_text
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.run_file import MergedForest
@@ -145,6 +145,16 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
     return codes.astype(np.uint16)
 
 
+def _as_in_training(groups: pl.Series, trained: str) -> pl.Series:
+    """Return groups whose order is that of training: text becomes numbers, or numbers text. trained: name of a type."""
+    was_text = trained.startswith(("String", "Categorical", "Enum"))
+    if was_text == is_text_type(groups.dtype):
+        return groups
+    if was_text:
+        return level_text(groups)
+    return groups.cast(pl.Int128 if "Int" in trained else pl.Float64, strict=False)
+
+
 def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     """Return the code of the group of each row, its rank among the groups; None if rows are drawn.
 
@@ -162,7 +172,7 @@ def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[n
             f"whole groups of {config.group!r} were drawn, which are not kept with the forest; give that column of the "
             "training table as group"
         )
-    column = group_names(series_of(group, config.group, "group"))
+    column = _as_in_training(group_names(series_of(group, config.group, "group")), spec.group.dtype)
     if len(column) != spec.rows + spec.dropped:
         raise DataError(
             f"group has {counted(len(column), 'row')}, and the training table had {spec.rows + spec.dropped:,}"

@@ -14,14 +14,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, TargetSpec
-from bigforest.columns.labels import label_series, label_type
+from bigforest.columns.labels import label_codes, label_series, label_type
 from bigforest.columns.types import kind_of
+from bigforest.encode.rows import true_rows
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
 from bigforest.options.values import Ties, check_flag, check_word, is_integer, several
 from bigforest.predict.certainty import Calibration, check_category
 from bigforest.predict.inbag import tree_bags
+from bigforest.source.source import Source
 
 Vote = Literal["soft", "hard", "stochastic"]
 Unseen = Literal["larger", "missing", "error"]
@@ -395,4 +397,21 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
                 f"the table that the forest was trained on has no column {name!r}; its columns are "
                 f"{listed(list(source.schema))}"
             )
+        if source.rows == files.spec.rows + files.spec.dropped:
+            _check_targets(files, source, place)
         return source.column(name)
+
+
+def _check_targets(files: ForestFiles, source: Source, place: str) -> None:
+    """Raise DataError if a table has other targets than the out-of-bag report: its files are not those of training."""
+    spec = files.spec
+    report = files.oob.rows.select("row", "truth").collect()
+    if spec.target.name not in source.schema:
+        return
+    target = true_rows(source.columns([spec.target.name]), spec, None, ()).target[report["row"].to_numpy()]
+    truth = report["truth"].to_numpy() if spec.target.is_regression else label_codes(report["truth"], spec.target)
+    if truth is None or not np.array_equal(target, truth):
+        raise DataError(
+            f"{place} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} takes a "
+            "column of the training table; give the column of that table as a Series"
+        )

@@ -295,6 +295,25 @@ def test_explain__refuses(change: Any, options: dict[str, Any], message: str) ->
     assert issubclass(ConfigError, BigForestError)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.37], ids=["narrow", "wide"])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_explain__compares_weights_and_groups_with_those_of_training(task: str, scale: float) -> None:
+    rows = np.arange(90)
+    frame = pl.DataFrame({"x": rows * 37 % 89, "z": rows % 5, "y": rows * rows % 7 % 2, "g": rows // 4 * 5 % 23})
+    frame = frame.with_columns(w=pl.Series(np.sqrt(rows % 3 + 1.0) * scale if scale < 1 else rows % 3 + 1.0))
+    for role, same, other, named in (
+        ("weight", pl.col("w").cast(pl.Float32), pl.col("w").reverse(), "features or weights"),
+        ("group", pl.col("g").cast(pl.String), (pl.col("g") + 1) % 23, "features or groups"),
+    ):
+        plain = frame.drop("g" if role == "weight" else "w")
+        forest = bf.train(plain, "y", task=task, trees=4, threads=1, **{role: role[0]})
+        expected = forest.explain(plain, parts="permutation")["permutation"]
+        found = forest.explain(plain.with_columns(same), parts="permutation")["permutation"]
+        np.testing.assert_allclose(found["importance"], expected["importance"], rtol=1e-5, atol=1e-12)
+        with pytest.raises(DataError, match=f"the values of some {named} are not those of training"):
+            forest.explain(plain.with_columns(other), parts="permutation")
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -391,6 +391,21 @@ def test_coverage_by__every_way_to_ask_gives_the_same(tmp_path: Path, run: Run) 
 
 
 @compiled
+@pytest.mark.parametrize("target", ["kind", "y"])
+def test_coverage_by__refuses_a_training_table_that_was_replaced(tmp_path: Path, target: str) -> None:
+    table = grouped(300)
+    table.write_csv(file := tmp_path / "t.csv")
+    forest = bigforest.train(file, target, trees=20, exclude=["g", "y" if target == "kind" else "kind"])
+    expected = forest.predict(table, coverage=0.9, coverage_by="g")
+    table.reverse().write_csv(file)
+    with pytest.raises(
+        bigforest.DataError, match=f"t.csv has other values of '{target}' than in training.*as a Series"
+    ):
+        bigforest.read_forest(forest.directory).predict(table, coverage=0.9, coverage_by="g")
+    assert forest.predict(table, coverage=0.9, coverage_by=table["g"]).equals(expected)
+
+
+@compiled
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Decimal(10, 2)])
 def test_coverage_by__whole_numbers_of_any_type(dtype: pl.DataType, tmp_path: Path) -> None:
     """Databases store them as decimals, and pandas as floats where some are missing."""
