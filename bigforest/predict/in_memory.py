@@ -16,6 +16,7 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
+from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.columns.types import columns_named
 from bigforest.errors import ConfigError, DataError, api, counted
@@ -262,15 +263,8 @@ def expression(
             "random predictions depend on the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
         )
-    spec = loader.files.spec
-    several = proba or _adds_columns(rule)
-    if schema is None:
-        used = [spec.features[int(place)] for place in predictor.packed.used]
-        names = list(dict.fromkeys(feature.table_column for feature in used))
-    else:
-        names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
-    if rule.category is not None:
-        names = list(dict.fromkeys([*names, rule.category]))
+    spec, used, several = loader.files.spec, predictor.packed.used, proba or _adds_columns(rule)
+    names = _columns_read(spec, used, rule, schema)
     numbers = free_name("row", names)
     # Columns that a table lacks are left out here, so that `answer` can name them in its error. Polars refuses a struct
     # without fields, so one is added.
@@ -285,25 +279,34 @@ def expression(
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        features = check_schema(frame.schema, spec, predictor.packed.used)
+        features = check_schema(frame.schema, spec, used)
         check_category_in(frame.schema, rule)
         row_numbers = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
-        read = reader.frame(frame, features, predictor.packed.used, tally)
+        read = reader.frame(frame, features, used, tally)
         if tally is not None:
             with warning_lock:  # a query calls this function for many batches, perhaps at the same time; warn once
                 if not warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
                     warned.append(True)
         predictions = predictor.predict(read, row_numbers, proba=proba)
-        return (
-            prediction_table(predictions, spec, rule, proba, frame).to_struct()
-            if several
-            else prediction_column(predictions, spec)
-        )
+        if several:
+            return prediction_table(predictions, spec, rule, proba, frame).to_struct()
+        return prediction_column(predictions, spec)
 
     dtype = pl.Struct(prediction_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
+
+
+def _columns_read(
+    spec: DataSpec, used: NDArray[np.int64], rule: VoteRule, schema: Mapping[str, pl.DataType] | None
+) -> list[str]:
+    """Return the columns of a query that predictions are computed from; schema: see `expression`."""
+    if schema is None:
+        names = [spec.features[int(place)].table_column for place in used]
+    else:
+        names = check_schema(schema, spec, used).columns(used)
+    return list(dict.fromkeys(names if rule.category is None else [*names, rule.category]))
 
 
 def _adds_columns(rule: VoteRule) -> bool:
