@@ -187,14 +187,15 @@ def number_families_entry() -> dict[str, str]:
 def package_names() -> str:
     """The names of families and criteria, for the options: a module of the schema, which does not import their code."""
     families = list(package_families())
+    bases = {family.name: family.options_of for family in families}
 
     def rows(texts: Mapping[str, str]) -> str:
-        return "\n".join(f"    {literal(name)}: {text}," for name, text in texts.items())
+        return "".join(f"\n    {literal(name)}: {text}," for name, text in texts.items()) + ("\n" if texts else "")
 
     return _NAMES.format(
         families="\n".join(f"    {literal(family.name)}," for family in families),
-        options=rows({family.name: literal(family.options_of or family.name) for family in families}),
-        lacks=rows({family.name: repr(family.lacks).replace("'", '"') for family in families}),
+        options=rows({name: literal(base) for name, base in bases.items() if base not in ("", name)}),
+        lacks=rows({family.name: repr(family.lacks).replace("'", '"') for family in families if family.lacks}),
         tasks=rows({family.name: repr(family.tasks).replace("'", '"') for family in families}),
         splits=rows({family.name: literal("{} ({})".format(*family.splits_on)) for family in families}),
         impurities=", ".join(literal(criterion.name) for criterion in PACKAGE_CRITERIA),
@@ -215,31 +216,19 @@ from bigforest.options.values import Task
 Family = Literal[
 {families}
 ]
-# The family whose options and defaults each family has.
-OPTIONS_OF = {{
-{options}
-}}
-# Options of the family in OPTIONS_OF that each family does not have.
-LACKS: dict[str, tuple[str, ...]] = {{
-{lacks}
-}}
+# Families with the options and defaults of another family, and that family.
+OPTIONS_OF: dict[str, str] = {{{options}}}
+# Options of the family in OPTIONS_OF that a family does not have.
+LACKS: dict[str, tuple[str, ...]] = {{{lacks}}}
 # Tasks of each family.
-TASKS_OF = {{
-{tasks}
-}}
+TASKS_OF = {{{tasks}}}
 # Splits of the nodes of each family, and their source.
-SPLITS_ON = {{
-{splits}
-}}
+SPLITS_ON = {{{splits}}}
 Impurity = Literal[{impurities}]
 # Task of each impurity.
-IMPURITIES: dict[str, Task] = {{
-{task}
-}}
+IMPURITIES: dict[str, Task] = {{{task}}}
 # Definition of each impurity.
-MEANINGS = {{
-{meanings}
-}}
+MEANINGS = {{{meanings}}}
 '''
 
 

@@ -10,7 +10,7 @@ from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS
 from bigforest.options.values import Task
 
 # For each family: the family of the package whose options it has; options of that family that it lacks; its tasks.
-_FAMILIES: dict[str, str] = dict(OPTIONS_OF)
+_FAMILIES: dict[str, str] = {name: OPTIONS_OF.get(name, name) for name in TASKS_OF}
 _LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
 # Task of each impurity.
@@ -22,7 +22,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
     lacks  options of `options_of` that the family does not have
     """
-    if name in OPTIONS_OF or options_of not in OPTIONS_OF:
+    if name in TASKS_OF or options_of not in TASKS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
     _LACKS[name] = lacks

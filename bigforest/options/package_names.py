@@ -14,24 +14,10 @@ Family = Literal[
     "subspace-cap",
     "subspace-perceptron",
 ]
-# The family whose options and defaults each family has.
-OPTIONS_OF = {
-    "axis": "axis",
-    "tree": "tree",
-    "rotation": "rotation",
-    "sparse-oblique": "sparse-oblique",
-    "subspace-cap": "subspace-cap",
-    "subspace-perceptron": "subspace-perceptron",
-}
-# Options of the family in OPTIONS_OF that each family does not have.
-LACKS: dict[str, tuple[str, ...]] = {
-    "axis": (),
-    "tree": (),
-    "rotation": (),
-    "sparse-oblique": (),
-    "subspace-cap": (),
-    "subspace-perceptron": (),
-}
+# Families with the options and defaults of another family, and that family.
+OPTIONS_OF: dict[str, str] = {}
+# Options of the family in OPTIONS_OF that a family does not have.
+LACKS: dict[str, tuple[str, ...]] = {}
 # Tasks of each family.
 TASKS_OF = {
     "axis": ("classification", "regression"),
