@@ -161,7 +161,7 @@ def _draw_oob(facts: Facts) -> None:
 
 
 def draw_metrics(metrics: list[dict[str, Any]]) -> None:
-    """Print the metrics of all classes together, and of each class if there are at most MATRIX_CLASSES + 1 rows."""
+    """Print the metrics of all classes together, and of each class if there are at most MATRIX_CLASSES classes."""
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
     labels = ["all", *(str(row["class"]) for row in rows[1:])]

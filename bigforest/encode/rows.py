@@ -6,7 +6,7 @@ Row weights become integers, so that sums of weights, and of targets times weigh
 of a row is multiplied by the weight of its class, and becomes max(1, rint(w / step)).
 
 1. Narrow weights: the step is the greatest common divisor of the weights. Used if no weight is above MAX_WEIGHT steps,
-   and no bag weighs 2**31 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
+   and all weights together are at most 2**30 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
 2. Wide weights, 64 bits: all others. The step is the greatest common divisor if all weights together are at most
    MAX_WIDE_TOTAL steps. Otherwise it is a power of two for which this holds. In a table of a million rows, weights
    down to a hundred-millionth of the mean are then exact to a thousandth.
@@ -64,7 +64,7 @@ from bigforest.store.format import (
 from bigforest.store.store import Store
 from bigforest.store.writer import StoreWriter
 
-# Largest total weight of all rows in the search. It keeps the weight of every bag below 2**31 in practice.
+# Largest total of narrow weights, and of wide weights in the search. In practice it keeps every bag below 2**31.
 _MAX_SEARCH_TOTAL = 1 << 30
 # Largest wide weight of a row in the search, for classification. The search clips the weight of a row that is in a bag
 # more than 16 times. For regression the limit is MAX_WEIGHT (targets.py).
@@ -195,7 +195,7 @@ def encode_weights(
     """Write the weight of each row as a whole number of steps. Return a description.
 
     weights  function that yields the positive weights of all rows, slice by slice. It is called two to four times.
-    divisor  a common divisor of all weights; 0 if none is known.
+    divisor  a common divisor of weights whose mean is 1 (`balanced_divisor`); 0 to search for one.
 
     Raises DataError for too many rows, or weights that are too large or too small.
     """
@@ -395,7 +395,7 @@ def encode_row_weights(
         listener(
             Notice(
                 f"the weights of {counted(encoded.raised, 'row')} are below 1 / {least:.0f} of the largest; the search "
-                "for splits uses that much for them, and node statistics and the out-of-bag report the exact weights"
+                "for splits raises them to this, and node statistics and the out-of-bag report use the exact weights"
             )
         )
     if encoded.rough:
@@ -454,7 +454,7 @@ _BLOCKS = 4
 def notice_repeats(store: Store) -> str | None:
     """Task: return a message about repeated rows if their share is above _REPEATED; otherwise None."""
     possible_bits = sum(math.log2(feature.codes) for feature in store.spec.features)
-    # With so few possible rows, this share is equal by chance, even if all are equally frequent.
+    # With so few possible rows, a share of _REPEATED is equal by chance, even if all are equally frequent.
     if possible_bits < math.log2(store.rows / (2 * _REPEATED)):
         return None
     rows, repeated = _count_repeats(store)

@@ -1,4 +1,4 @@
-"""Rows to explain, in a file that every task maps, because explanations read single rows repeatedly.
+"""Rows to explain, in files that every task maps, because explanations read single rows repeatedly.
 
 A mapped file is not anonymous memory, so the table may be larger than the budget. The system caches as much as fits.
 """
@@ -42,10 +42,10 @@ class RowTable(NamedTuple):
 
     folder    folder of the files: `values` and, if the table has the target, `target`, `weight` and `kept`.
     rows      number of rows.
-    used      positions in the dataspec of the features in the columns of `values`. A last column has zeros, to
-              which directions with fewer terms refer.
+    used      position in the dataspec of the feature in each column of `values`. One more column has zeros: directions
+              with few terms are padded with terms on it.
     narrow    True if values are float32, False if float64.
-    missing   features with missing values in these rows.
+    missing   names of the features with NaN in `values`.
     labelled  True if the table has the target.
     weighted  True if rows have weights.
     """
@@ -60,7 +60,10 @@ class RowTable(NamedTuple):
     is_classification: bool
 
     def values(self) -> NDArray[Any]:
-        """Return the values, float32 or float64 [rows, used features + 1]: codes of categories, NaN for missing."""
+        """Return the values, float32 or float64 [rows, used features + 1].
+
+        Numbers are NaN where they are missing and no fill replaces them. Categories have codes or values of levels.
+        """
         cells = _map_array(self.folder / "values", "f4" if self.narrow else "f8")
         return cells.reshape(self.rows, len(self.used) + 1)
 
@@ -110,9 +113,9 @@ def replace_columns(
 
 
 def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
-    """Describe the table that `write_row_table` will write, without reading rows. Missing values are unknown.
+    """Describe the table that `write_row_table` will write, without reading rows. `missing` is empty.
 
-    Raises DataError if the source lacks features.
+    Raises DataError if the source lacks features or has too many rows.
     """
     spec = forest.spec
     features = check_schema(source.schema, spec, used)
@@ -137,11 +140,11 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
 
 
 def write_row_table(forest: Forest, source: Source, table: RowTable, listener: Listener) -> RowTable:
-    """Read the rows once and write the files of `table`. Return the table with its missing values.
+    """Read the rows once and write the files of `table`. Return the table with `missing`.
 
     table  result of `describe_rows`
 
-    Raises DataError for labels that the forest does not know.
+    Raises DataError for labels that the forest does not know, and for unusable numbers or weights.
     """
     spec, used = forest.spec, np.array(table.used)
     features = check_schema(source.schema, spec, used)

@@ -132,7 +132,7 @@ class ForestFiles:
     `Forest` (predict/forest.py), the class for users, holds a ForestFiles and documents its tables.
 
     directory   absolute path of the forest, which does not depend on the current folder.
-    header      dataspec (`spec`), configuration (`config`) and levels, which are the same in all files.
+    header      dataspec (`spec`) and configuration (`config`), which all files repeat, and the levels of categories.
     choices     lambda, power and rounds of the boosted stage, chosen after the trees were grown.
     changed     changes of `choices` that are not in the files: by Forest.shrink, Forest.sharpen, Forest.unrefined.
     holding     object that keeps a temporary directory as long as this object or a LazyFrame of its files exists; or
@@ -167,7 +167,7 @@ class ForestFiles:
 
     @classmethod
     def open(cls, path: str | Path, holding: object = None) -> ForestFiles:
-        """Open a directory, and check the metadata and columns of its files. Raises FormatError."""
+        """Open a directory. Check metadata and columns of the files that every forest has. Raises FormatError."""
         directory = absolute_path(path)
         stamp = RunStamp.of(directory)
         with same_run(stamp):
@@ -179,7 +179,7 @@ class ForestFiles:
 
     @classmethod
     def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
-        """Return the files of a run that has written its trees. Only trees and levels need exist."""
+        """Return the files of a run that has written its trees. Only trees and levels need to exist."""
         directory = absolute_path(directory)
         stamp = RunStamp.of(directory)
         header, parts = check_parts(directory)
@@ -258,8 +258,8 @@ class ForestFiles:
 
     @cached_property
     def revised(self) -> str | None:
-        """A revision after training; of several the first of "pruned", "calibrated", "shrunk", "sharpened" and
-        "unrefined"; None without one."""
+        """Revision after training: the first that applies of "pruned", "calibrated", "shrunk", "sharpened" and
+        "unrefined"; None if none does."""
         return next((word for stage, word in _REVISED.items() if stage in self.stages), None)
 
     @property
@@ -326,9 +326,7 @@ class ForestFiles:
             raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
         table = self.read(TUNING)
         if table["winner"].sum() != 1 or table["candidate"].n_unique() < table.height:
-            raise damaged_forest(
-                f"{TUNING.at(self.directory)} does not have one winner and different names of candidates"
-            )
+            raise damaged_forest(f"{TUNING.at(self.directory)} must have one winner, and name each candidate once")
         return table
 
     @property

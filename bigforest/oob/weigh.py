@@ -119,8 +119,8 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
         # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
         for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
-            trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
-            if trees != file.trees:  # another task moves it
+            trees = file.trees
+            if trees.stop > part.stop:  # only if a run with other parts left it: its leaves are computed again
                 continue
             stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
             with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
@@ -164,11 +164,11 @@ def _weigh_tree(
 class _Described(NamedTuple):
     """Columns of the nodes of a part, and the numbers that follow from `sums`.
 
-    starts   int64 [trees + 1], where the nodes of each tree begin, and the last ones end
-    feature  int32 [nodes], LEAF in a leaf
+    starts   int64 [trees + 1], first node of each tree, and the number of nodes
+    feature  int32 [nodes], LEAF in a leaf, else 0
     right    uint32 [nodes], number of the right child in the tree
     weight   uint64 [nodes]
-    value    float64 [nodes], mean in the units of the targets; for regression
+    value    float64 [nodes], mean in the units of the targets; for classes the impurity
     gain     float64 [nodes], nan in a leaf
     """
 
@@ -191,7 +191,7 @@ def _describe(
     """Add the statistics of the leaves of the part at `path` to their ancestors in `sums`. Return the columns of the
     nodes.
 
-    starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
+    starts  int64 [trees + 1], first node of each tree, and the number of nodes
     made    function that makes an array of zeros from a shape and a type
     """
     nodes, spec = len(sums), store.spec

@@ -102,8 +102,8 @@ def predict_file(
     proba : bool, default=False
         Also write one column p_<class> per class.
     keep : sequence of str, default=()
-        Columns of the table to copy to the file. Of a CSV file, its text is copied: `00042` is no number. Integers of
-        more than 64 bits become text.
+        Columns of the table to copy to the file. From a CSV file, cells are copied as text: `00042` keeps its zeros.
+        Integers of more than 64 bits become text.
     vote : str or None, default=None
         "soft", "hard" or "stochastic"; None as in training.
     ties : str or None, default=None
@@ -134,7 +134,7 @@ def predict_file(
     Returns
     -------
     FilePrediction
-        The scores, if the table has the target.
+        The number of rows written, and the scores if the table has the target.
 
     Raises
     ------
@@ -319,10 +319,10 @@ class _Job:
 
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
         stop, with_proba = max(1, source.rows) if stop is None else stop, self.proba or score.active
-        ways, workers = (False, True) if self.proba else (False,), self.resources.workers
+        probas, workers = (False, True) if self.proba else (False,), self.resources.workers
         for batch, predictions in passes.predictions(stop, batches, proba=with_proba, workers=workers, first=first):
             score.add(batch, predictions)
-            made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
+            made = [prediction_table(predictions, spec, self.rule, proba, batch) for proba in probas]
             kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())
             kept = kept.cast({pl.Int128: pl.String, pl.UInt128: pl.String})  # types that Arrow lacks
             table = pl.concat([kept, *made], how="horizontal")

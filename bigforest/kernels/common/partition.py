@@ -29,7 +29,7 @@ def sum_classes(items, total):
 
 @inlined
 def partition_by(goes_left, arguments, rows, spare):
-    """Reorder rows stably, with the rows that go left first. Return their number, uint64.
+    """Reorder rows stably, with the rows that go left first. Return the number of rows that go left, uint64.
 
         rows       a b c d e        goes_left  0 1 1 0 1
         afterwards b c e a d        returns 3
