@@ -490,9 +490,9 @@ def _from_numpy(array: Any) -> pl.Series:
         raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
     if plain.dtype.kind in "mM":
         plain = _in_unit(plain, _POLARS_UNITS.get(plain.dtype.str[1:], plain.dtype.str))
-    if plain.dtype.kind not in "biufUOMm":
+    if plain.dtype.kind not in "biufUOMmT":
         raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
-    if plain.dtype.kind == "O":
+    if plain.dtype.kind in "OT":  # T: text of any length, of numpy 2
         column = _from_objects(plain.tolist())
     else:
         column = pl.Series(values=plain.tolist() if plain.dtype.kind == "U" else plain)

@@ -312,6 +312,17 @@ def test_train__categories_of_pandas_that_are_numbers(tmp_path: Path) -> None:
     assert bf.train(whole, resume=path, trees=3).config.categories == ("code", "flag")
 
 
+@pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="numpy 1 has no such type")
+def test_train__text_of_any_length_in_numpy() -> None:
+    words = ["up", "down", "a longer word", "up"] * 10
+    kind = np.dtypes.StringDType(na_object=None)
+    own, plain = ({"word": values, "y": [0, 1, 1, 0] * 10} for values in (np.array(words, kind), words))
+    forest = bf.train(plain, "y", trees=3, min_level=1)
+    assert bf.train(own, "y", trees=3, min_level=1).predict_proba(own).equals(forest.predict_proba(plain))
+    gaps = {"word": np.array([None, "up"], kind)}
+    assert forest.predict_proba(gaps).equals(forest.predict_proba({"word": [None, "up"]}))
+
+
 def test_train__categories_of_numbers_in_an_order_of_their_own(tmp_path: Path) -> None:
     """Which the values do not have."""
     size = np.random.default_rng(2).integers(0, 4, 90)
