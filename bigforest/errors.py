@@ -31,6 +31,7 @@ _ADVICE = {
     errno.EMFILE: "raise the number of open files that the system allows (ulimit -n)",
     errno.ENFILE: "close other programs, which have too many files open",
     errno.ENOMEM: "free some memory",
+    errno.ENOLCK: "choose a folder on a disk that has locks (flock)",
     errno.ENOSPC: "free some space on its disk",
     errno.EDQUOT: "free some space on its disk",
     errno.EFBIG: "raise the largest size of a file that the system allows (ulimit -f)",

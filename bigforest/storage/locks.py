@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from bigforest.errors import StorageError
+from bigforest.errors import StorageError, naming_file
 from bigforest.storage.object_store import ObjectPath
 
 try:
@@ -60,8 +60,9 @@ class FileLock:
     def acquire(self) -> bool:
         """Lock the file. Return False if another process holds the lock. Raises OSError if the disk has no locks."""
         try:
-            if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with naming_file(self._path):
+                if fcntl is not None:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
-from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
+from bigforest.storage.locks import create_locked_dir, remove_stale_dirs, take_lock
 from bigforest.storage.paths import ObjectCache
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,3 +218,19 @@ def test_staged__killed_while_it_replaces(tmp_path: Path, rename: int, text: str
         pass
     assert out.read_text() == text
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_take_lock__names_the_file_on_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="locks") as caught:
+        take_lock(tmp_path / "lock")
+    assert caught.value.filename == str(tmp_path / "lock")
+    assert caught.value.__notes__ == ["choose a folder on a disk that has locks (flock)"]
+    with TemporaryFolder(tmp_path) as folder:  # without a lock
+        assert folder.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
