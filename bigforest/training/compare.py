@@ -434,14 +434,14 @@ def tuned_forest(
     if count is not None:
         check_candidate_count(count, name="tune")
     run = Run.of(arguments)
-    if out is not None:
-        try:
-            check_output(out, FOREST, overwrite=overwrite)
-        except OutputExistsError:
-            check_table(run, resources)  # an unusable table is reported first
-            raise
-    holding = TemporaryFolder(resources.scratch)
+    holding = TemporaryFolder(resources.scratch)  # removes those of killed runs, even if the output is refused
     try:
+        if out is not None:
+            try:
+                check_output(out, FOREST, overwrite=overwrite)
+            except OutputExistsError:
+                check_table(run, resources)  # an unusable table is reported first
+                raise
         tuned = Race(arguments, count, None, budget, holding.path / "comparison", resources, listener).run()
         if run.location is None:
             name_table(tuned.forest.directory, None, run.exclude)

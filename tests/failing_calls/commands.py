@@ -90,7 +90,7 @@ COMMANDS = {
     ),
     "oblique": _train("--family", "sparse-oblique"),
     "rotation": _train("--family", "rotation"),
-    "tuned": _train("--tune", "2"),
+    "tuned": Command([*_TRAIN, "--tune", "2"]),
     "all parts": _on_forest(
         "explain", "HOME/a.forest", "HOME/table.parquet", *(f"--{part}" for part in _PARTS.split()), "--threads", "1"
     ),
