@@ -77,7 +77,7 @@ def _watching_compiles(told: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Iterator[None]:
-    """Run the block as the stage `compile`. The block compiles these kernels in all processes, or reads their cache."""
+    """Run the block as the stage `compile`. The block compiles these kernels in all processes, or loads them."""
     new = not all(executor.run_on_all_workers(is_compiled, kind))
     if new:
         _announce(kind, listener)

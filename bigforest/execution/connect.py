@@ -151,7 +151,7 @@ def open_resources(
     """Yield the resources of a run. If `scheduler` names a cluster (see `cluster_of`), check the cluster and add it.
 
     out     path of the output; None for a path in the temporary folder.
-    beside  True to put temporary files next to the output if no scratch folder is given.
+    beside  True to put temporary files of a run on a cluster next to the output if no scratch folder is given.
 
     On a cluster, the number of threads is limited to that of the worker with the most threads. The listener gets
     notices about the workers, and their statistics at the end. Raises ClusterError and ConfigError.

@@ -84,7 +84,7 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Return the number of threads of each worker, from at most _FRESH seconds ago."""
+        """Return the number of threads of each worker, asked for at most `fresh` seconds ago."""
         if time.monotonic() > self._last_look + self._fresh_seconds:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
@@ -103,7 +103,7 @@ class Cluster:
         return self._seats
 
     def stats(self) -> dict[str, TaskStats]:
-        """Return the statistics of the tasks of this run, for each worker that still answers."""
+        """Return the statistics of this run for each worker that ran tasks of it and still answers."""
         if self.client.status != "running":
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
@@ -163,7 +163,7 @@ class Cluster:
 
 
 def _has_result(address: str, result: Any) -> bool:
-    """Return False if the connection to the worker was lost. Raise the error of the function."""
+    """Return False if the connection to the worker was lost. Raise other errors, as ClusterError if necessary."""
     if isinstance(result, BigForestError):
         raise result
     if isinstance(result, ImportError):

@@ -56,7 +56,7 @@ class Executor:
         first error ends the call: no further task starts, and running tasks end before the error is raised.
 
         even   all tasks take about equally long. On a cluster each worker gets its share of the tasks at once.
-        costs  relative times of the tasks; empty if unknown. Workers get shares of about equal time.
+        costs  relative times of the tasks; empty if unknown. A cluster makes shares of about equal time.
         """
         run_on_threads(function, [(*shared, *call) for call in arguments], workers=self.size, on_result=on_result)
 

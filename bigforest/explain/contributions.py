@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The section of exact contributions.
 SHAP = "shap"
-# Most numbers and rows of a file. The rows of a file depend only on the forest and the classes, so that a run can be
+# Most numbers and rows of a file. The rows of a file depend only on forest, section and classes, so that a run can be
 # resumed with another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
@@ -204,7 +204,7 @@ def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> Sha
 
 
 def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
-    """Return the edges of a tree without projections, and the quadrature points that its longest path needs."""
+    """Return the edges of a tree without projections, and quadrature points for its path with the most features."""
     from bigforest.kernels.explain.contributions import Points, TreeEdges, find_edges
 
     size = tree.end - tree.begin

@@ -184,8 +184,9 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
     """Return the values at which a feature is evaluated.
 
-    number    all values in the rows; if these are too many, as many quantiles as requested, each the value of a row
-    category  all levels in the rows
+    number    all values in the rows; if these are too many, as many quantiles as requested, each the value of a row.
+              Local effects may have fewer: equal quantiles count once
+    category  all levels in the rows; levels that did not occur in training only if trees split on values of levels
 
     For local effects of a feature that no tree uses: one value, since these effects are 0.
     """
@@ -349,7 +350,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
 
 
 def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
-    """Return the levels encoded as a value, as a text; None if the only level is missing."""
+    """Return the levels encoded as a value, as a text; None if the only one is the missing level."""
     feature = job.forest.spec.features[place]
     names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
     if names == [None]:

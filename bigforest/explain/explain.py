@@ -391,8 +391,8 @@ def plan_explanation(
     Returns
     -------
     ExplanationPlan
-        `fits` says whether memory and scratch suffice, `seconds` is the estimated total time, and `stages` has the same
-        for each part.
+        `fits` is True if memory and scratch suffice, `seconds` is the estimated total time, and `stages` has the needs
+        and the time of reading the rows and of each part.
 
     Raises
     ------
@@ -438,7 +438,7 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
-    """Return a digest of a forest, with the lambda, power and rounds of its predictions, and of a table."""
+    """Return two digests: of a forest, with the lambda, power and rounds of its predictions, and of a table."""
     run = None if forest.files.stamp is None else forest.files.stamp.digest
     amounts = [forest.shrinkage.amount, forest.power.amount]
     amounts += [forest.rounds.amount] if forest.files.is_refined else []

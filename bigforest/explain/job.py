@@ -134,7 +134,7 @@ class LoadedTree(NamedTuple):
 
 
 def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
-    """Load a group of trees, to route the rows of `table`.
+    """Load a group of trees, to route the rows of `table`; None for no check of missing values.
 
     Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
@@ -220,7 +220,7 @@ class Sweep(NamedTuple):
     def trees(self) -> Iterator[tuple[LoadedTree, NDArray[np.float64]]]:
         """Yield the trees, each with the values of its nodes, float64 [nodes, classes].
 
-        If all trees are one group, they stay loaded until `forget_trees`.
+        If all trees are one group, they stay loaded until `forget_trees`, or until two later runs have loaded theirs.
         """
         all_classes = self.classes == tuple(range(self.stock.width))
         for tree in chain.from_iterable(map(self._group, self.groups)):
@@ -354,7 +354,7 @@ class ExplainJob:
 
     @cached_property
     def stock(self) -> TreeStock:
-        """The trees as grown; leaves predict shares of classes."""
+        """The trees without shrinkage. Leaves predict shares of classes, or means."""
         forest = self.forest
         if self.resources.cluster is not None and forest.is_temporary:
             forest.write(self.work / "forest")
@@ -376,7 +376,7 @@ class ExplainJob:
 
     @property
     def shrunk(self) -> TreeStock:
-        """The trees with shrunk leaves, which predict shares of classes."""
+        """The trees with leaves shrunk by the lambda of the forest, which predict shares of classes, or means."""
         amount = self.forest.shrinkage.amount
         return self.stock._replace(trees=self.stock.trees._replace(lambdas=(amount,))) if amount else self.stock
 
@@ -532,7 +532,7 @@ class ExplainJob:
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError if the numbers of rows, or the targets, differ from training."""
+    """Raise DataError if the numbers of rows differ from training, or targets from the out-of-bag report, if any."""
     spec = forest.spec
     labelled = table.labelled_rows()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:

@@ -29,7 +29,7 @@ def plan_local(job: ExplainJob) -> SectionPlan:
 
 
 def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `permutation`, `permutation-classes` and `permutation-trees`.
+    """Write `permutation`, `permutation-trees` and, for classes, `permutation-classes`.
 
     importance  increase of the loss per out-of-bag row when the feature is permuted among these rows, mean over the
                 trees (Breiman 2001, section 10). The loss is the error, log loss, squared error or deviance.

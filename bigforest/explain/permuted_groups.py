@@ -13,7 +13,7 @@ from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.oob.accumulator import least_counted
 from bigforest.options.values import several
 
-# Shares are clipped to this and 1 minus this, so that logarithms are finite.
+# Shares are clipped to the range from this to 1 minus this, so that logarithms are finite.
 _LEAST_SHARE = float(np.finfo(np.float64).eps)
 # Nanoseconds on one thread for drawing a value. Measured.
 DRAW_NS = 3.0
@@ -42,7 +42,7 @@ class PermutationRules(NamedTuple):
 
     def together(self, most: int) -> list[list[int]]:
         """Return lists of groups, by number, to permute at the same time: no feature is in two groups of a list, and a
-        list has at most `most` used features.
+        list has at most `most` used features, or a single group with more.
 
         Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
         """

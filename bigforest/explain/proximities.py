@@ -81,15 +81,16 @@ def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
 
 
 def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `neighbors`, `proximity-classes`, `outliers` and, for classes, `prototypes`.
+    """Write `neighbors`, `outliers` and, for classes, `proximity-classes` and `prototypes`.
 
-    neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/proximities.py), the nearest first.
+    neighbors  for each explained row the rows with the largest proximity p above 0, the nearest first (RF-GAP:
+               kernels/explain/proximities.py).
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
     outliers   large for rows unlike all others (Breiman and Cutler). The raw score of a row is the number of rows of
                its class / the sum of p^2 over these rows. The score is (raw - median) / mean absolute deviation from
-               the median, both over the explained rows of the class.
-    prototypes  for each class the rows with the largest sum of proximities to neighbors of the class; each next one
-               counts only neighbors that the earlier ones do not have.
+               the median, both over the explained rows of the class with a finite raw score.
+    prototypes  for each class up to _PROTOTYPES rows with the largest sum of proximities to neighbors of the class;
+               each next one counts only neighbors that the earlier ones do not have.
     """
     options, spec = job.options, job.forest.spec
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
@@ -276,7 +277,7 @@ class FillableColumns(NamedTuple):
 
 
 def plan_filling(job: ExplainJob) -> SectionPlan:
-    """Plan `filling`, assuming that all requested rows lack a value, if any did in training.
+    """Plan `filling`. If a feature had missing values in training, assume that each requested row lacks a value.
 
     Raises ConfigError for new rows.
     """
@@ -289,7 +290,7 @@ def plan_filling(job: ExplainJob) -> SectionPlan:
 
 
 def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `filling`: a row per missing value of a training row, of features used by the trees.
+    """Write `filling`: a row per missing value of the explained training rows, of features used by the trees.
 
     number  of numeric features: mean over the rows that have a value, weighted by their RF-GAP proximity to the row.
     level   of categories: the level with the largest sum of proximities, the first among ties.
@@ -374,7 +375,7 @@ def write_filled_rows(
 def _filling_tables(
     job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the table piece by piece; the first has no rows, so there is a table if no value is missing."""
+    """Yield the table piece by piece. The first has no rows, so the table is written even if no value is missing."""
     table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in fillable.columns.tolist()]

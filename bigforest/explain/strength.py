@@ -41,7 +41,7 @@ from bigforest.storage.array_file import MatrixFile
 _SEEN = 65_535
 # Type of a vote: for regression, for classification.
 _VOTES = ("<f8", "<u2")
-# Votes and rows of a task. Sums are added up in the order of these pieces, so the order of tasks does not matter.
+# Most votes and most rows of a task. Sums are added up in the order of the rows, for any order of tasks.
 _PIECE_CELLS = 1 << 23
 _PIECE_ROWS = 1 << 16
 # Nanoseconds on one thread of a vote that is added up, at each number of trees. Measured.

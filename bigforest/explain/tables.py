@@ -37,7 +37,7 @@ class ExplanationFolder:
     """Folder in which the tables of an explanation are written.
 
     An existing table from the same forest, data and options is kept, so an interrupted run continues where it stopped.
-    All tables of a folder belong to one forest, with one lambda and one power.
+    All tables of a folder belong to one forest, with one lambda, one power and one number of rounds.
     """
 
     def __init__(self, path: str | Path, forest: str, rows: str, stamp: RunStamp | None, *, overwrite: bool) -> None:
@@ -123,7 +123,7 @@ class ExplanationFolder:
         self.write_pieces(name, [table], options)
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
-        """Write a table from one or more pieces. Numbers that are not defined (nan) are null, which sorts last."""
+        """Write a table from one or more pieces. Undefined numbers (nan) become null."""
         remove_half_made_as(self.file(name))
         defined = (piece.with_columns(pl.col(pl.Float64).fill_nan(None)) for piece in pieces)
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in defined)

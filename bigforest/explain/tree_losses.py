@@ -61,7 +61,8 @@ class TreeLosses(NamedTuple):
 def plan_tree_losses(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
     """Plan `permutation`, or `local` for `chosen` rows.
 
-    Values are drawn for all rows. Rows are routed once through each tree, and again for features on their path.
+    Values are drawn for all out-of-bag rows. The rows to evaluate are routed once through each tree, and again for
+    features on their path.
     """
     stock, features, groups = job.stock, len(job.described.used), permuted_groups(job)
     rows, widest = job.described.rows, max(len(group.places) for group in groups)
@@ -149,9 +150,10 @@ def _permute_groups(
     columns: NDArray[np.uint32],
     width: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """Yield the numbers of groups that are permuted together, and the sums of their losses.
+    """Yield the numbers of groups that are permuted together, and sums of the increases of the losses (Losses).
 
     rows     out-of-bag rows of the tree, and the rows to evaluate
+    weight   weights of all rows of the table; None if all are 1
     columns  uint32, the column of the sums to which each evaluated row is added
     width    number of columns of the sums
     """

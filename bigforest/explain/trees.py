@@ -63,10 +63,11 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          for each tree: nodes, leaves, depth, mean depth of the leaves by weight, share of the largest leaf.
-    tree-features  for each feature: nodes that split on it, their mean depth and bag weight, and trees with such nodes.
+    tree-features  for each feature: nodes that split on it, their mean depth and total weight; number of trees.
     tree-pairs     number of nodes that split on the feature `below` and whose parent splits on `above`.
-    rules          the most informative leaves, with their conditions. A leaf is ranked by weight * squared distance of
-                   its value from the value of the root (for classes, summed over the shares).
+    rules          the most informative leaves, with their conditions. A leaf is ranked by its share of the weight of
+                   the tree * squared distance of its value from the value of the root (for classes, summed over the
+                   shares).
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     settings, folder = repr(job.options.rules), job.folder.without_rows()
@@ -183,8 +184,8 @@ def _rule_leaves(
 def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Header) -> str:
     """Return the conditions of a leaf as a text, in the order in which their features occur on the path.
 
-    All conditions on a numeric feature become one. Bounds have all their digits, so exactly the rows of the leaf
-    satisfy the rule.
+    All conditions on a feature with thresholds become one. Thresholds have all their digits, so exactly the rows of the
+    leaf satisfy the rule, unless it has a projection, whose weights are rounded, or more than _NAMED levels.
     """
     texts: dict[Any, str] = {}
     low: dict[int, float] = {}

@@ -54,7 +54,7 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
 
 
 def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, wide: bool) -> NDArray[np.int64]:
-    """Return the bytes of a file of ballots; wide: weights and `mixed` have 64 bits."""
+    """Return an upper bound of the bytes of a file of ballots; wide: weights or entries of `mixed` have 64 bits."""
     size = 8 if wide else 4
     return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
 

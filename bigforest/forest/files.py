@@ -3,8 +3,8 @@
 The Parquet schema metadata of every file has the key "bigforest" with a JSON object: version (of the format), kind
 (format.py, FileFormat), spec (DataSpec) and config (TrainConfig). All files of one forest have the same spec and
 config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot,
-and renamed when it is complete. This module also writes the small files of features, of levels, and of votes with
-boosting.
+and renamed when it is complete. This module also writes and reads the small files of features, of levels, and of
+votes with boosting.
 
 Parquet's own checksums cover pages, but not page headers and the footer. Each file therefore has the entry
 "bigforest.crc32" in its key-value metadata: the CRC-32, as eight hexadecimal digits, of the whole file with zeros in
@@ -201,9 +201,9 @@ def check_bytes(path: Path) -> None:
 
 
 def stored_checksum(path: Path) -> str | None:
-    """Return the checksum in the footer of a file, without comparing it with the bytes; None without a checksum.
+    """Return the checksum in the footer of a file, without comparing it with the bytes.
 
-    Raises OSError.
+    None for a Parquet file without a checksum, and for any other file. Raises OSError.
     """
     with naming_file(path), path.open("rb") as file:
         place = _checksum_place(file) if _ends_as_parquet(file) else None
@@ -275,7 +275,7 @@ def file_kind(path: Path) -> str | None:
 def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
     """Return the header of a file, and the file with its footer read.
 
-    Raises FormatError unless it is a file of a forest, of the kind `kind`; None for any kind.
+    Raises FormatError unless it is a file of a forest, of format version VERSION and of the kind `kind` (None: any).
     """
     file = _footer(path)
     return _header_in(file, path, kind)[0], file
@@ -431,7 +431,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
     return replace(levels, value=value)
 
 
-# Largest weight of a tree's vote, which is the logarithm of a ratio of numbers of rows.
+# Upper bound of the weight of a tree's vote, log((1 - e) / e): e is at least 0.5 / (rows + 1) (sampling/boosting.py).
 _LARGEST_VOTE = 64.0
 
 

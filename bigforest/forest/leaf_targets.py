@@ -159,7 +159,8 @@ def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
     """Read and check the targets of the forest in `directory`.
 
-    mapped   map the large arrays from a file in `scratch` (None: the system's folder). The file is removed with them.
+    mapped   map the large arrays from files in `scratch`, or in the system's temporary folder if `scratch` is None or
+             in an object store. The files disappear with the arrays.
 
     Raises FormatError if targets are missing or damaged.
     """

@@ -47,7 +47,7 @@ VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
 LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
 # Most rows of a chunk. Reading and adding up a chunk costs some tens of us, but a small table needs several chunks.
-# Tables of _LARGE_TABLE rows have chunks of up to _LARGE_CHUNK.
+# Tables of _LARGE_TABLE rows and more have chunks of up to _LARGE_CHUNK.
 _MOST_CHUNK = 1 << 14
 _LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
 # Most bytes of votes, and most rows, of a row group of oob/rows.parquet. It has at least 256 rows.

@@ -171,8 +171,8 @@ class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other. All arrays have one entry per node. Leaves have the value in brackets.
 
     Growing trees, checked trees from disk, and trees of a boosted stage have this form. From disk they come in pieces,
-    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `right`, `threshold`,
-    `default_left` and `gain` are undefined where the file has null. The left child of a node follows it.
+    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `right`, `threshold` and
+    `gain` are undefined where the file has null. The left child of a node follows it.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     right         uint32 (0), number of the right child in the tree
@@ -183,12 +183,12 @@ class TreeArrays(NamedTuple):
     weight        uint64, weight of the bag rows in the node
     counts        uint32, or uint64 for wide weights, [nodes, classes]; [nodes, 0] for regression
     below, above  uint32 (0), for nodes that split on codes: largest code that went left, smallest code that went right;
-                  not written to disk
+                  not written to disk, and dropped by `kept`
     value         float64, mean of the target; None for classification. In a boosted stage float64 [nodes, outputs],
                   numbers that a leaf adds to the scores
     levels        levels that nodes on categories list; None without categories
     terms         directions of oblique nodes; None without oblique nodes
-    tree          number of the tree of the first node, for trees from disk
+    tree          number of the tree of the first node, for trees from disk; otherwise 0
     """
 
     feature: NDArray[np.int32]

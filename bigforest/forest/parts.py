@@ -200,7 +200,7 @@ def part_paths(directory: Path) -> list[Path]:
 
 
 def numbered_parts(folder: Path) -> list[Path]:
-    """Return the files part-*.parquet of a folder in the order of their numbers. Raises FormatError for other names."""
+    """Return the files part-*.parquet of a folder, sorted by number. Raises FormatError unless each has its own."""
     path_of = {}
     for path in files_in(folder, "part-*.parquet"):
         match = _PART.fullmatch(path.name)
@@ -226,7 +226,7 @@ def first_tree(path: Path) -> int:
 def part_ranges(paths: Sequence[Path], trees: int) -> list[range]:
     """Return the trees of each file of a forest with `trees` trees: from the number in its name to the next file.
 
-    Raises FormatError if the first or the last trees have no file.
+    Raises FormatError if tree 0 has no file, or if a file is named after a tree beyond the last.
     """
     starts = [first_tree(path) for path in paths]
     if starts[0]:

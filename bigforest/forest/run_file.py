@@ -46,7 +46,7 @@ class RunStamp:
         self._status = _status(RUN.at(directory))
         self.digest = _digest(RUN.at(directory))
         self._checksums = _listed_checksums(directory)
-        self._compared: dict[str, tuple[int, int, int, int]] = {}  # status of each listed file whose checksum is right
+        self._compared: dict[str, tuple[int, int, int, int]] = {}  # status of each listed file that was compared
 
     @classmethod
     def of(cls, directory: Path) -> RunStamp | None:
@@ -103,7 +103,7 @@ def _listed_checksums(directory: Path) -> dict[str, str]:
 
 
 def _checksums(directory: Path) -> dict[str, str]:
-    """Return the checksums of the files in a directory but run.parquet, by relative path."""
+    """Return the checksums of the Parquet files in a local directory, by relative path, without run.parquet."""
     paths = [] if is_remote(directory) else sorted(files_in(directory, "**/*.parquet"))
     stored = {path.relative_to(directory).as_posix(): stored_checksum(path) for path in paths}
     return {name: checksum for name, checksum in stored.items() if checksum is not None and name != RUN.name}
@@ -245,7 +245,7 @@ class Choice:
         raise NotImplementedError
 
     def entry(self) -> dict[str, Any] | None:
-        """Return the entry of run.parquet's metadata; None if nothing changes and nothing else was tried."""
+        """Return the entry of run.parquet's metadata; None if the amount changes nothing and none was tried."""
         if self.amount == self.USUAL and not self.tried:
             return None
         fields = asdict(self)

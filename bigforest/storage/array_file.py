@@ -8,7 +8,7 @@
     end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these 3
 
 The file is written block by block under a temporary name, and renamed when it is complete. Blocks are read separately,
-in any order. A reader names the arrays and types that it expects; a file with others is damaged.
+in any order. A reader names the arrays and types that it expects; a file with others counts as damaged.
 
 `MatrixFile` is a matrix that tasks write row by row, in any order, and map. It has no checksums, because parts of all
 rows are read together, at random.
@@ -275,7 +275,7 @@ class ScratchArray(NamedTuple):
 def appending(
     folder: Path, stem: str, types: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Write arrays piece by piece, each to a file; yield the arrays as written so far, and a function to append."""
+    """Yield arrays, as written so far, and a function to append to them. Each is a file, named when the block ends."""
     with ExitStack() as stack:
         arrays: dict[str, ScratchArray] = {}
         files: dict[str, BinaryIO] = {}

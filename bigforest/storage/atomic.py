@@ -112,7 +112,7 @@ def naming_refusal(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Create a folder for the block, if necessary. Remove it if the block fails and the folder is empty.
+    """Create a folder for the block, if it does not exist. If the block fails, remove the new folder if it is empty.
 
     Raises ConfigError if the folder cannot be created.
     """
@@ -150,7 +150,7 @@ def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
     """Return the resolved path of an output that may be written. Parameters and errors as in `staged`.
 
     If `out` is a link, its target is replaced and the link stays. Hidden folders of killed processes next to the output
-    are removed.
+    are removed, and an output that such a process was replacing is restored.
     """
     check_flag(overwrite, "overwrite")
     out = as_path(out)
@@ -285,7 +285,7 @@ def set_aside(path: Path) -> Iterator[None]:
 def _remove_workspace(workspace: LockedDir, path: Path) -> None:
     """Remove the hidden folder of an output. Move the old output back if it is there and no new one took its place.
 
-    If a broken or full disk refuses even this, the folder stays, and `_recover_output` moves the output back later.
+    If a broken or full disk refuses this, the folder stays, and `_recover_output` moves the output back later.
     """
     aside = workspace.path / _REPLACED
     if is_there(aside) and not is_there(path):
@@ -334,7 +334,7 @@ def is_temporary(path: Path) -> bool:
 def sync(path: Path) -> None:
     """Wait until the content of a file, or the names in a folder, are on the disk.
 
-    Without it, a later rename may reach the disk before the content.
+    Otherwise, a later rename may reach the disk before the content. Objects and temporary folders need no waiting.
     """
     if is_remote(path) or is_temporary(path):
         return

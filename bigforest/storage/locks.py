@@ -90,7 +90,7 @@ class _Lease:
         self._beat.start()
 
     def acquire(self) -> bool:
-        """Return False if another live process has a lease."""
+        """Return False if another live process has a lease. Remove the leases of dead processes."""
         now = self._path.stat().st_mtime_ns
         for other in self._path.parent.glob(f"{_LEASE}*"):
             if other == self._path:
@@ -128,7 +128,7 @@ def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock |
     beat  seconds between two puts of a lease in an object store
     dead  seconds without a put after which the process of a lease counts as dead
 
-    Raises FileNotFoundError if the folder of `path` does not exist.
+    Raises FileNotFoundError if the folder of `path` does not exist, and OSError if its disk has no locks.
     """
     taken = _Lease(path, beat, dead) if isinstance(path, ObjectPath) else FileLock(path)
     if taken.acquire():

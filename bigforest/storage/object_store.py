@@ -184,7 +184,7 @@ def pending(path: ObjectPath) -> Iterator[Any]:
 
 
 def _error_text(error: str) -> str:
-    """Return what an error of Amazon's client means, and what to do about it."""
+    """Return a message for an error of Amazon's client, with advice if the cause is known."""
     where = endpoint() or "Amazon S3"
     if "NETWORK_CONNECTION" in error:
         return f"{where} does not answer; check AWS_ENDPOINT_URL and the network"

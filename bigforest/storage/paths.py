@@ -1,13 +1,13 @@
 """Paths of files: in a folder of this machine or, as an `ObjectPath`, in an object store.
 
 This module has the operations that differ between the two. An object is uploaded as a whole. It cannot be appended to,
-mapped or renamed, and is downloaded to be read. So code that writes a file writes to the local path that
-`write_atomically` or `uploads` yields. Code that reads a file reads the local path from `local_path` or `downloads`;
-for a file of this machine this is its own path.
+mapped or renamed. So code that writes a file writes to the local path that `write_atomically` or `uploads` yields. Code
+that reads a file reads the local path from `local_path` or `downloads`, a copy of an object or the path of a local file
+itself. Arrow reads objects piece by piece, without a copy (`readable`).
 
 Local copies of objects are kept in a folder of this process, within a limit. Each process creates its folder in
 BIGFOREST_CACHE (default: the system's temporary folder). BIGFOREST_CACHE_SIZE is the limit for one process, such as
-200GB (default: none). A process removes the folders of ended processes when it starts to cache.
+200GB (default: none). When a process starts to cache, it removes the folders of ended processes of this host and user.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class ObjectCache:
 def as_path(text: str | os.PathLike[Any]) -> Path:
     """Convert an argument to a path. ~ is the home folder.
 
-    Raises ConfigError for anything but text and paths, for an impossible file name, for a URL of another scheme, and
-    for a path in an object store without a bucket.
+    Raises ConfigError for anything but text and paths, for an empty text, for an impossible file name, for a URL of
+    another scheme, and for a path in an object store without a bucket or with a glob in place of one.
     """
     if isinstance(text, os.PathLike) and not isinstance(text, Path):
         text = os.fspath(text)
@@ -221,9 +221,9 @@ def absolute_path(text: str | Path) -> Path:
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """Return the paths that match a glob, sorted, without folders: files, broken links, pipes and devices.
+    """Return the paths that match a glob, sorted, without folders: files, broken links, pipes, devices, or objects.
 
-    Raises OSError for a folder that cannot be read.
+    Raises OSError for a folder that cannot be read, and ConfigError as `as_path`.
     """
     path = as_path(pattern)
     if not is_remote(path):
@@ -305,9 +305,10 @@ def readable(path: Path) -> Any:
 
 
 def local_path(path: Path) -> Path:
-    """Return a local file with the content of `path`. Open it within a minute. Raises FileNotFoundError.
+    """Return a local file with the content of `path`: a copy of an object, to be opened within a minute, or `path`.
 
-    The copy of an object is used again by this process while the object does not change and there is room.
+    The copy of an object is used again by this process while the object does not change and there is room. Raises
+    FileNotFoundError for an object that does not exist; a local path is not checked.
     """
     if not is_remote(path):
         return path
@@ -376,9 +377,9 @@ def remove_half_made_as(path: Path) -> None:
 
 @contextlib.contextmanager
 def uploads(folder: Path) -> Iterator[Path]:
-    """Yield a local folder for new files. When the block ends, the files are in `folder`, under the same names.
+    """Yield a local folder for new files. If the block ends without an error, they are then in `folder`.
 
-    If `folder` is local, it is yielded itself. No process may then read the files before the block ends.
+    If `folder` is local, it is yielded itself, so other processes must not read the files before the block ends.
     """
     with local_workdir(folder) as local:
         yield local

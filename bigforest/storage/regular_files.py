@@ -66,7 +66,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def read_at(file: IO[bytes], target: Any, place: int) -> int:
-    """Read an unbuffered file, from the byte `place` on, into the writable buffer `target`. Return the bytes read.
+    """Read an unbuffered file, from the byte `place` on, into the writable buffer `target`. Return how many were read.
 
     Only one thread may use the file: on Windows, which has no preadv, this moves the position of the file.
     """
