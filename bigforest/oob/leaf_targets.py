@@ -52,7 +52,7 @@ _BAG_ROW = 16
 _SAMPLED = 8
 # Targets in a row group of their file, as many as pyarrow writes for a large table.
 _GROUP = 1 << 20
-# Most nodes of a part of several trees (grow/memory.py part_size).
+# Most nodes of a part of several trees: two for each of its rows (grow/memory.py part_size).
 _PART_NODES = 2_000_000
 # Bytes of tiles, and of a block that is being routed.
 TILES = 32 << 20
@@ -77,7 +77,7 @@ def part_nodes(shape: Shape, config: TrainConfig) -> int:
 
 
 def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int, int]:
-    """Return the bytes of a task: of the arrays of its nodes and rows, of all its keys, and, first, of all else."""
+    """Return the bytes of a task in three parts: what is always in memory; arrays of nodes and rows; all keys."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     bag = distinct_rows(shape.rows, config)

@@ -1,14 +1,15 @@
 """Leaves of the rows of a store in the trees of its forest.
 
 Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/out_of_bag.py). `OobTrees`
-collects these files, and finds leaves that are missing because a run was killed between writing a part and its leaves.
+collects these files, and finds the leaves that are missing: a run may have been killed between writing a part and its
+leaves, and the files of a finished forest are removed.
 Weighing, the targets of leaves and boosting also need the leaves of bag rows (`leaves_of_rows`).
 
 How rows are routed:
 
-1. Read trees packed for prediction (`load_trees`). If all nodes split on features, thresholds are replaced by the
-   largest code that goes left (predict/packed_trees.py), because dictionaries may be larger than memory.
-2. Read the codes once, block by block. For oblique trees, replace codes by the values that growing projected.
+1. Read trees packed for prediction (`load_trees`). Unless nodes are oblique or missing cells filled, thresholds are
+   replaced by the largest code that goes left (predict/packed_trees.py): dictionaries may be larger than memory.
+2. Read the codes once, block by block. If thresholds are values, replace codes by the values that growing compared.
    Categories are always compared by codes. The code of a missing value becomes NaN, as in prediction.
 3. Route the rows by the kernels of prediction (`route_span`).
 """

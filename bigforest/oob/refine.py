@@ -172,10 +172,9 @@ def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
 
 
 def _most_rounds(shape: Shape, config: TrainConfig) -> int:
-    """Return the most rounds with which growing the stage takes no longer than growing the forest, about; or the
-    requested number.
+    """Return the requested number of rounds; by default about as many as grow in the time of growing the forest.
 
-    It depends only on the shape and the options.
+    It depends only on the shape and the options. The default is one of _EVALUATED.
     """
     if isinstance(config.refine, int):
         return config.refine
@@ -207,7 +206,8 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
 
     leaves  mean number of leaves of a tree of the forest
 
-    Returns the trees of the stage, None if it is not kept, and the choice of rounds.
+    Returns the trees of the stage, and the choice of rounds. There are no trees (None) if the stage is not kept, the
+    target has a single class, or no row can be used.
     """
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)

@@ -95,7 +95,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     Returns the shrinkage, the power and the boosted rounds that the report uses. If lambda is chosen, the files of
     leaves are read twice. They are removed at the end. The report does not depend on the resources. Memory:
     `oob_estimate` for the nodes of the forest. Raises ConfigError without bootstrap, or if the memory of `resources` is
-    too little, and FormatError if the trees cannot be read.
+    too little or a requested boosted stage is impossible, and FormatError if the trees cannot be read.
     """
     store, config, directory, resources, listener = job
     if not config.bootstrap:

@@ -103,7 +103,7 @@ class TallyInputs(NamedTuple):
 class TalliedRange(NamedTuple):
     """The votes on a range of rows.
 
-    tallies  the votes, in memory or in files, one for each file of rows of the report
+    tallies  the votes: one tally in memory, or a file for each file of the report that has some of the rows
     changes  int64 [3, trees], changes by each tree: of the weight of wrong rows (for regression, of the weighted sum of
              losses, NumberLoss); of the number of rows with a vote; of the weight of these rows
     losses   losses with each power; None if the power is not chosen
@@ -118,7 +118,8 @@ class _LeafBallots(NamedTuple):
     """A file of leaves, and the ballots of its trees: first, ballot and mixed as in kernels/predict/tally.py.
 
     grown     ballots of the nodes as grown, without shrinkage
-    unshrunk  float64 [leaves], values of the leaves as grown minus the offset of the target; None for classes
+    unshrunk  float64 [leaves], values of the leaves as grown minus the offset of the target; None for classes, and for
+              several lambdas
     """
 
     file: LeafFile

@@ -50,8 +50,8 @@ class CalibrationRows(NamedTuple):
     draw        uint64, random number of the row.
     truth       float64, the target; or int64, the class.
     prediction  float64, the predicted number; or int64, the predicted class.
-    share       float64, share of the votes for the true class; empty for regression.
-    confidence  float64, largest share of the votes; empty for regression.
+    share       float64, probability of the true class; empty for regression.
+    confidence  float64, largest probability of a class; empty for regression.
     spread      float64, spread of the predictions of the trees, nan if unknown; empty for classification.
     voters      int64, number of trees that voted on the row; empty for classification.
     """

@@ -78,7 +78,7 @@ def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, p
     """Return the predictions as an array.
 
     With `proba`, return probabilities. Otherwise, return quantiles and intervals, or sets, if the rule requests them;
-    else numbers, or labels (nan or None for rejected rows).
+    else numbers, or labels (nan, NaT or None for rejected rows).
     """
     if proba:
         assert predictions.proba is not None

@@ -43,8 +43,8 @@ from bigforest.store.levels import Levels
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     """Open the forest in the folder `path`.
 
-    Metadata and columns of all files are checked here. Nodes are checked before they are first used for prediction (or
-    by `Forest.check`), the rows of other files when they are read.
+    Metadata and columns of the files that every forest has are checked here. Nodes are checked before they are first
+    used for prediction (or by `Forest.check`), other files when they are read.
 
     Parameters
     ----------
@@ -281,8 +281,8 @@ class Forest:
 
     @property
     def revised(self) -> str | None:
-        """The first change since training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None if there
-        was none."""
+        """The change since training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined", of several the first
+        in this order; None if there was none."""
         return self.files.revised
 
     @property
@@ -327,14 +327,14 @@ class Forest:
 
     @property
     def has_validation(self) -> bool:
-        """True if the forest was trained with a validation set."""
+        """True if the forest was trained with a validation set, and neither merged nor revised."""
         return self.files.has_validation
 
     @property
     def validation(self) -> pl.DataFrame:
         """Error on the validation set after each tree, without a boosted stage; columns as in docs/reference/files.md.
 
-        Raises ConfigError for a forest that was trained without one, and FormatError.
+        Raises ConfigError for a forest without it (`has_validation`), and FormatError.
         """
         if not self.has_validation:
             raise ConfigError(
@@ -408,7 +408,8 @@ class Forest:
             NaN are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
-            mean probability. None as in training.
+            mean probability. None as in training. With another vote than in training, or with `trees`, a boosted stage
+            is left out.
         ties : {"lowest", "reject", "random"} or None, default=None
             Prediction if classes have equal votes; "reject" gives null. None as in training: "lowest", or "reject" for
             the subspace families.
@@ -431,11 +432,12 @@ class Forest:
         coverage : float or None, default=None
             Also return a prediction interval (regression) or a prediction set (classification) for each row that
             contains the true value with approximately this probability. The method is conformal prediction on
-            out-of-bag rows (Johansson et al. 2014), by bins of the prediction for regression and by class for
-            classification.
+            out-of-bag rows (Johansson et al. 2014). Classes, or bins of the
+            predicted number, are calibrated separately. Intervals are wider where the trees differ more, if enough
+            trees vote on a row.
         reject_above : float or None, default=None
             For classification: null for rows whose estimated error is above this limit. The estimate is the error of
-            out-of-bag rows with the same probability of their predicted class.
+            out-of-bag rows by the probability of their predicted class, smoothed so that it does not rise with it.
         coverage_by : str, Series or None, default=None
             With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
             category are calibrated separately (Mondrian), so the coverage holds for each. Pass its name if the training
@@ -452,18 +454,18 @@ class Forest:
             The same kind of table as `data` (Polars for mappings and named fields, pyarrow for Arrow streams), with the
             columns `keep` and `prediction`, in the type of the target (float64 for regression). With quantiles it also
             has columns such as `q0.1`; with coverage it has `low` and `high`, or `set`, a list of classes. For an array
-            or a list of rows the result is an array of shape [rows], with nan or None for rejected rows. With quantiles
-            or coverage it is [rows, quantiles, low and high], or for classification bool [rows, classes]. A LazyFrame
-            stays lazy and streams.
+            or a list of rows the result is an array of shape [rows], with nan, NaT or None for rejected rows. With
+            quantiles or coverage, its columns are only the quantiles, then low and high; for classification it is bool
+            [rows, classes], True for the classes in the set. A LazyFrame stays lazy and streams.
 
         Raises
         ------
         ConfigError
             For an invalid option or too little memory.
         DataError
-            For a feature that is missing or of another kind, a missing value in a forest grown with `ranks`, or an
-            unseen level if that is an error. For the values of a LazyFrame it is raised when it is collected; some
-            versions of Polars convert it to a ComputeError.
+            For a feature that is missing or of another kind, a missing value if trees split on projections of `ranks`,
+            or an unseen level if that is an error. For the values of a LazyFrame it is raised when it is collected;
+            some versions of Polars convert it to a ComputeError.
         FormatError
             For a damaged forest.
 
@@ -492,13 +494,13 @@ class Forest:
         data, keep, threads, memory, unseen, trees
             As for `predict`.
         vote : str or None, default=None
-            "soft": mean class probabilities of the trees; "hard": shares of the trees. None as in training. Both are
-            raised to the power of the forest and scaled to sum to 1, unless `vote` differs from training or `trees` is
-            set.
+            "soft" or "stochastic": mean class probabilities of the trees; "hard": shares of the trees. None as in
+            training. They are raised to the power of the forest, scaled to sum to 1 and corrected by a boosted stage,
+            unless `vote` differs from training or `trees` is set.
 
         Returns
         -------
-        DataFrame, table or ndarray
+        DataFrame, LazyFrame, table or ndarray
             As for `predict`: the columns `keep` and p_<class>, or float64 of shape (rows, classes) for an array.
 
         Raises
@@ -515,10 +517,11 @@ class Forest:
         return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
-        """Return the accuracy on the rows of a table, or R2 for regression.
+        """Return the accuracy on the rows of a table; for regression R2, which is nan for a single row.
 
         Rows without a true value are ignored. All other rows have equal weights; `predict_file` uses a column of
-        weights. A row that is rejected, or whose true class is unknown to the forest, counts as wrong.
+        weights. A row that is rejected, or whose true class is unknown to the forest, counts as wrong. If all true
+        values are missing, or all true classes unknown, DataError is raised.
 
         Parameters
         ----------
@@ -609,7 +612,8 @@ class Forest:
         ------
         ConfigError
             For boosting, whose bags depend on the errors of the trees. If rows were left out or drawn by class, and the
-            forest has no out-of-bag report, such as a merged one. If groups were drawn, and `group` is not given.
+            forest has no out-of-bag report, such as a merged one. If groups were drawn and `group` is not given, or the
+            reverse.
         DataError
             For groups that differ from those of training.
 
@@ -738,7 +742,8 @@ class Forest:
 
         Dates and times become numbers. A category becomes the index of its level among the levels of training (as in
         levels.parquet, from 0; the number of levels if it did not occur there), or the value of its level where trees
-        split on projections. NaN is missing.
+        split on projections. Missing numbers are NaN. So are missing categories, unless trees split on projections,
+        where they have a value, or none was missing in training, where they count as levels that did not occur.
 
         Parameters
         ----------
@@ -800,7 +805,8 @@ class Forest:
         Raises
         ------
         ConfigError
-            If treelite does not support the forest, or is not installed (the extra `treelite`).
+            If treelite does not support the forest, for example its boosted stage (see `unrefined`) or a power other
+            than 1 (see `sharpen`), or is not installed (the extra `treelite`).
 
         Examples
         --------
@@ -826,7 +832,8 @@ class Forest:
         Raises
         ------
         ConfigError
-            If scikit-learn does not support the forest, or is not installed (the extra `sklearn`).
+            If scikit-learn does not support the forest, for example its boosted stage (see `unrefined`) or a power
+            other than 1 (see `sharpen`), or is not installed (the extra `sklearn`).
 
         Examples
         --------
@@ -859,7 +866,8 @@ class Forest:
         Raises
         ------
         ConfigError
-            If SQL does not support the forest: dates and times, nested columns, names that differ in case alone.
+            If SQL does not support the forest, for example dates and times, nested columns, or names that differ in
+            case alone.
 
         Examples
         --------
@@ -1059,7 +1067,7 @@ class Tree:
         return int(self.nodes["depth"].to_numpy().max())
 
     def predict(self, data: Any, **options: Any) -> Any:
-        """Predict with this tree only; options as for `Forest.predict`.
+        """Predict with this tree only; options as for `Forest.predict` with `trees`.
 
         Examples
         --------
@@ -1069,7 +1077,7 @@ class Tree:
         return self.forest.predict(data, trees=[self.number], **options)
 
     def predict_proba(self, data: Any, **options: Any) -> Any:
-        """Predict class probabilities with this tree only; options as for `Forest.predict_proba`.
+        """Predict class probabilities with this tree only; options as for `Forest.predict_proba` with `trees`.
 
         Examples
         --------

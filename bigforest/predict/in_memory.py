@@ -1,7 +1,7 @@
 """Predictions for tables in memory, and within lazy queries, as Polars expressions.
 
 Predictions have the kind of the table: a frame for a frame, an array for an array or a list of rows. For a mapping of
-columns, or a list of mappings, they are a Polars frame.
+columns, or a list of mappings or tables, they are a Polars frame.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def expression(
 ) -> pl.Expr:
     """Return the expression of `Forest.expr`.
 
-    schema  schema of the query, with which features that were nested in training may be plain columns; None if unknown
+    schema  schema of the query; None if unknown. With it, features that were nested in training may be plain columns
     """
     check_polars_threads()
     check_proba(loader.files.spec, proba)

@@ -1,7 +1,7 @@
 """Bags of the trees of a forest. They are drawn again instead of stored.
 
-A bag depends on the seed, the options and the number of rows; if bags are drawn by class or by group, also on the
-classes or groups of the rows.
+A bag depends on the seed, the number of the tree, the options and the number of rows; if bags are drawn by class or by
+group, also on the classes or groups of the rows.
 """
 
 from __future__ import annotations

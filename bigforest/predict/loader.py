@@ -70,7 +70,7 @@ class TreeLoader:
             self._kept["trees"], self._last = packed, None
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
-        """Return a predictor with all trees and a rule.
+        """Return a predictor with a rule and the trees that it selects. All trees are loaded.
 
         Raises ConfigError if all trees together take more than `memory`, and FormatError for damaged nodes.
         """

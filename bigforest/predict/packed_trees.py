@@ -8,8 +8,8 @@ classes, whose third node is impure:
     `-- 5 rows of class 0,     1     NaN, ballot 1     0
         2 of class 1           2     NaN, ballot 2     0
 
-A NaN marks a leaf; its lowest bits are the ballot. A ballot below the number of classes is one vote for that class. A
-ballot classes + r stands for the votes in row r of `leaf_votes`, here 5/7 and 2/7. If leaves have values (regression,
+A NaN marks a leaf; its lowest bits are the ballot. A ballot below the number of classes is one vote for that class. The
+ballot classes + r means the votes in row r of `leaf_votes`, here 5/7 and 2/7. If leaves have values (regression,
 shrinkage, weighted trees), each leaf has a row. The number of a feature is its position among the used features.
 Oblique nodes and nodes on categories link to their terms and levels in separate arrays (Directions, LevelSets). The
 bits of a word are described in kernels/predict/flat_tree.py.
@@ -315,7 +315,7 @@ def _layout_of(words: NDArray[np.uint64]) -> NodeLayout:
 
 
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
-    """Return the blocks of the used features, then of the directions of all oblique nodes, in their order.
+    """Return the blocks of the used features, as many blocks of padding, then the blocks of all oblique nodes in order.
 
     place  as for number_nodes.
     """
@@ -380,8 +380,8 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
 
     used  features, by their places in links (kernels/predict/flat_tree.py)
 
-    Dictionaries may be larger than memory. So each is read once, from its first value to its last, with the nodes on
-    its feature in memory in ascending order of their thresholds.
+    Dictionaries may be larger than memory. So each is read from its first value to its last, with up to LISTED_NODES
+    nodes on its feature in memory in ascending order of their thresholds: once, unless there are more nodes.
 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.

@@ -56,8 +56,8 @@ class RowRouter:
     def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """Return the inputs of routing kernels for the rows from `start` to before `stop`.
 
-        Missing values are replaced if the forest has fill values. Raises DataError if it has none and some splits are
-        on projections.
+        Missing values are replaced if the forest has fill values. If it has none and some splits are on projections,
+        missing values raise DataError.
         """
         packed, all_rows, rows = self.packed, rows, rows.cut(start, stop)
         narrow = self._spec.has_narrow_fills and rows.narrow
@@ -249,13 +249,13 @@ class Predictor(NamedTuple):
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
     routers  routers of earlier calls with few cells, for further calls.
-    trees  number of trees of the whole forest; None if `packed` has all of them.
+    trees  number of trees of the whole forest if `packed` has a group of them; None if it has all trees that vote.
     group_leaf_targets  for quantiles; None if the rule has none.
     grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
            the spread of the trees.
     leaf_values  float64 [leaves], values of all leaves in whole units, and the unit, for intervals by the jackknife,
                  which takes all trees at once; None if the rule has no such intervals.
-    total_weight  sum of the weights of the trees; None if all have the same weight.
+    total_weight  sum of the weights of the trees that vote; None if all have the same weight.
     stage  boosted stage that corrects the predictions; None without one.
     """
 
@@ -294,7 +294,7 @@ class Predictor(NamedTuple):
         before   votes of earlier groups of trees, to which these trees add; None if there are no other groups.
 
         Predictions of a row depend neither on the other rows nor on the number of threads. Raises DataError if a value
-        is missing and some splits are on projections.
+        is missing, the forest has no fill values, and some splits are on projections.
         """
         count, target = rows.rows, self.spec.target
         if target.is_regression:
@@ -444,7 +444,7 @@ class Predictor(NamedTuple):
 
     @property
     def forest_trees(self) -> int:
-        """Trees of the whole forest."""
+        """Number of trees that vote, those of other groups included."""
         return self.trees or self.packed.roots.size
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:

@@ -87,6 +87,8 @@ class UnseenLevels:
     def tell(self, listener: Listener | None = None, among: str = "the rows") -> bool:
         """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True if so.
 
+        Columns of fewer than FEWEST_ROWS rows are ignored.
+
         among  name of the rows in the notice.
         """
         shares = {name: self._unseen[name] / rows for name, rows in self._rows.items() if rows >= FEWEST_ROWS}
@@ -191,7 +193,7 @@ class RowBatch:
 
     @property
     def narrow(self) -> bool:
-        """True if every value other than NaN is exact in float32."""
+        """True if every value other than NaN is known to be exact in float32. Values of float64 are not examined."""
         if _FLOAT64 in self._types:
             return False
         return all(_is_narrow_type(block.dtype) or _is_narrow(block.array()) for block in self._blocks)
@@ -292,7 +294,7 @@ class FeatureMap(NamedTuple):
         return list(dict.fromkeys(self.located[int(position)].column for position in used))
 
     def narrow(self) -> bool:
-        """Return True if the types of all values, and the values for missing cells, fit in float32 (see `Reader`)."""
+        """Return True if the types of all values, and the values for missing cells, are exact in float32."""
         features = self.spec.features
         return self.spec.has_narrow_fills and all(
             features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER
@@ -459,7 +461,7 @@ class Reader:
 
     @cached_property
     def _categories(self) -> list[str]:
-        """Names of the first categories."""
+        """Names of the first categories, for an error."""
         names = (feature.name for feature in self.spec.features if feature.kind == "category")
         return list(islice(names, _NAMED))
 

@@ -95,7 +95,7 @@ class ScoreWeights(NamedTuple):
 def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     """Read the weights of a table and choose their step; return None if rows are not weighted.
 
-    Raises DataError for weights that are not numbers of 0 or more, and for a sum of 0.
+    Raises DataError for weights that are not numbers of 0 or more, and for a sum that is 0 or infinite.
     """
     weight = spec.weight
     if weight is None or weight.name is None or not {weight.name, spec.target.name} <= set(source.schema):
@@ -202,7 +202,10 @@ class Score:
 
 
 def score(spec: DataSpec, answer: Any, y: Any) -> float:
-    """Return the accuracy or R2 of `answer`, the result of `Forest.predict`, for the true values `y`."""
+    """Return the accuracy or R2 of `answer`, the result of `Forest.predict`, for the true values `y`.
+
+    R2 is nan for a single row. Raises DataError for values that cannot be compared with the predictions.
+    """
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = collected(answer)

@@ -38,10 +38,10 @@ class VoteRule:
 
     vote  "soft": the class with the largest mean of leaf posteriors (Ho 1995). "hard": the class most trees
           vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest among ties.
-          "stochastic": class y with the probability that "soft" gives it (Tomasi 2017, section 3).
+          "stochastic": each class with its mean posterior as probability (Tomasi 2017, section 3).
     ties  among classes with exactly equal votes: "lowest", "reject" (no answer, Ho 1995), or "random". Equal
           means equal as float64 sums over the trees in their order, which is exact for hard votes and pure
-          leaves if all trees have the same weight.
+          leaves if all trees have the same weight; with a boosted stage, equal corrected probabilities.
     seed  of the draws. The draws of a row depend only on the seed and on the number of the row.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".
@@ -49,7 +49,8 @@ class VoteRule:
     trees  numbers of the trees that vote, ascending; empty for all trees.
     conformal  additional intervals or prediction sets.
     least_share  a row is REJECTED if the probability of its predicted class is lower.
-    power  exponent of the shares of the votes, see kernels/predict/powers.py. It does not change the class.
+    power  exponent of the shares of the votes, see kernels/predict/powers.py. Without a boosted stage it does not
+           change the class.
     refined  True to correct the predictions by the boosted stage, if the forest has one.
     """
 

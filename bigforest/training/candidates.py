@@ -45,8 +45,8 @@ ROW_BYTES = 16
 class RowScores(NamedTuple):
     """Scores that determine the loss of each row.
 
-    score     float64 [rows], loss of each row; for the area [rows, curves], share of the votes for the second of two
-              classes, or for each of several. NaN if the row is in every bag.
+    score     float64 [rows], loss of each row; for the area [rows, curves], probability of the second of two classes,
+              or of each of several. NaN if the row is in every bag.
     in_class  bool [rows, curves], for the area: True if the row is of the class of the curve. None for other losses.
     """
 
@@ -133,7 +133,8 @@ def _scores(
 
 
 def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
-    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row has a score."""
+    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row with a weight has a score,
+    and for the area if no two classes have such rows."""
     used = scores.used
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
     if scores.in_class is not None:
@@ -178,7 +179,7 @@ def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 MOST_CANDIDATES = 50
-# Options that all candidates have in common, as they share the table, its bags, and the number of trees.
+# Options that all candidates have in common, as they share the table, the seed of the bags, and the number of trees.
 _ENCODING = {name for name, one in OPTIONS.items() if one.option.encodes}
 SHARED = frozenset({"trees", "seed", "bootstrap", "stop_oob", *_ENCODING})
 # Default candidates, the simpler ones first: among candidates without a clear difference the first wins.
@@ -290,7 +291,8 @@ class Standing(NamedTuple):
 def rounds(trees: int) -> list[int]:
     """Return the numbers of trees after which candidates are compared.
 
-    The next number is larger by a quarter, rounded down to a multiple of STEP, and by at least STEP.
+    The next number is larger by a quarter, rounded down to a multiple of STEP, and by at least STEP. The last
+    number is `trees`.
     """
     sizes, at = [], 0
     while at < trees:

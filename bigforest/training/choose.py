@@ -3,7 +3,8 @@
 mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
 
     regression       half of the features, leaves of 2 rows; or all features, leaves of 1 row
-    classification   the square root of the features; or four times as many; or half of the features
+    classification   the square root of the features; or four times as many (at most all); or half of the features, if
+                     that is more
 
 The first rule is best for most tables. The others are best if few features carry a signal, or if features carry a
 signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error.
@@ -133,7 +134,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 # Largest min_level, and min_level divided by k.
 _MOST = 1_000
 _SHARE_OF_K = 0.5
-# Number of blocks, evenly apart, that are used of a larger table.
+# Most blocks, evenly apart, that are used of a larger table.
 _BLOCKS = 4
 
 
@@ -207,7 +208,9 @@ def sum_of_squares(outputs: Outputs, weight: NDArray[np.float64]) -> float:
 
 
 def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[np.float64], total: float) -> float:
-    """Return the variance within levels divided by the variance between levels; inf if the latter is 0 or unknown.
+    """Return the variance within levels divided by the variance between levels; inf if the latter is not above 0.
+
+    It is also inf for a single level, and if each row has a level of its own.
 
     codes    int64 [rows], levels from 0 on
     weight   [rows], 1 on average
@@ -250,7 +253,7 @@ _FOREST = 100
 # min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a leaf
 # of a few light rows does not vote like one of heavy rows (benchmarks/columns.md).
 _LEAF_OF_UNEVEN = 2
-# Most errors of a trial tree (rows times classes). The errors of all trees are in memory.
+# Most sums of errors of a rule (rows times classes). Those of all rules are in memory.
 _MOST_ERRORS = 1 << 20
 
 
@@ -330,7 +333,7 @@ def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
 
 
 def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
-    """Return the configuration with each rule for `mtry`, the default first. An explicit `min_leaf` applies to all."""
+    """Return the configuration with each rule for `mtry`, the default first. An explicit `min_leaf` is kept in all."""
     if config.task == "regression":
         usual = replace(config, mtry="half", min_leaf=config.leaf_rule)
         return [usual, replace(config, mtry="all", min_leaf=config.min_leaf or 1)]

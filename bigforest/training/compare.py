@@ -100,12 +100,12 @@ _STORE = "table.store"
 _FORESTS = "forests"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# There is a notice if the shares of out-of-bag rows of two candidates have at least this ratio.
+# There is a notice if the ratio of the shares of out-of-bag rows of two candidates is larger.
 _SHARES = 1.25
 
 
 def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
-    """Return the seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
+    """Return the seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds; None for None.
 
     Raises ConfigError, which says that the option `name` must be `other` or a duration.
     """
@@ -139,8 +139,9 @@ class Race:
 
     arguments   the table, and the options of all candidates.
     candidates  options by name, or the path of a TOML file; a number of default candidates; None for all defaults.
-    metric      None for the default: log_loss for classes, mse for numbers, poisson_deviance with impurity poisson.
-    budget      seconds after which no round begins; None for no limit.
+    metric      None for the default: log_loss for classes, mse for numbers, poisson_deviance if `arguments` have the
+                impurity poisson.
+    budget      seconds after which no further round begins; the first always does. None for no limit.
     out         folder of the comparison.
     """
 
@@ -153,7 +154,7 @@ class Race:
     listener: Listener
 
     def run(self, *, overwrite: bool = False) -> Comparison:
-        """Compare the candidates. An interrupted comparison with the same settings is continued.
+        """Compare the candidates. Continue an interrupted comparison with the same settings; return a finished one.
 
         Raises ConfigError, DataError, FormatError and OutputExistsError.
         """
@@ -245,7 +246,7 @@ class Race:
         return store
 
     def _settings(self, run: Run, store: Store) -> ComparisonState:
-        """Return the state of a comparison that has not begun. Raises ConfigError."""
+        """Return the state of a comparison that has not begun. Raises ConfigError and DataError."""
         options, task = self.arguments.options, store.spec.target.task
         base = {name: value for name, value in options.items() if name != "trees"}
         if isinstance(self.candidates, int | None):
@@ -401,7 +402,7 @@ def _forest_of(out: Path, name: str) -> Path:
 
 @contextmanager
 def _naming_next_step(out: Path) -> Iterator[None]:
-    """Add advice on continuing the comparison to an error that interrupts it."""
+    """Add advice on continuing the comparison to a full disk, and to errors that are not raised by bigforest."""
     try:
         yield
     except BaseException as error:
@@ -507,14 +508,16 @@ def compare(
         Loss to compare. None for log_loss (classification) or mse (regression; poisson_deviance if the options have
         that impurity).
     budget : str or float or None, default=None
-        Time after which no more trees are grown, such as "10m". It is checked between rounds only and affects nothing
-        else. None to grow `trees` trees for all candidates.
+        Time after which no more trees are grown, such as "10m". It is checked between rounds only, so the first round
+        is always complete, and affects nothing else. None for no limit.
     out : path or None, default=None
         Folder of the comparison. Repeating an interrupted comparison continues it. None for a temporary folder, which
         exists as long as the result.
     options : mapping or None, default=None
         Options of `train` that apply to all candidates, such as {"trees": 200, "group": "patient"}.
-    exclude, overwrite, threads, scratch, memory, listener, scheduler
+    overwrite : bool, default=False
+        Replace an existing comparison at `out`.
+    exclude, threads, scratch, memory, listener, scheduler
         As for `train`.
 
     Returns
@@ -524,7 +527,7 @@ def compare(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
-        As for `train`; also for candidates without out-of-bag rows.
+        As for `train`; ConfigError also for candidates without out-of-bag rows, or with boosting.
 
     Notes
     -----

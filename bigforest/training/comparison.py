@@ -49,7 +49,7 @@ class Round:
 
     trees    number of trees of each candidate.
     losses   standing of each candidate that was evaluated.
-    retired  candidates that retired after the round, with the reasons.
+    retired  candidates that do not go on, with the reasons: too far behind, or cannot be grown.
     """
 
     trees: int
@@ -155,8 +155,8 @@ class Comparison:
 
     candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON, without the common ones),
                 trees, loss, difference to the lowest loss and its standard_error, paired by row, seconds, bytes of the
-                forest, retired (reason; null for candidates that finished) and winner. The loss is that of the
-                candidate's last round.
+                forest, retired (reason; null for candidates that finished) and winner. Loss, difference and error
+                are those of the candidate's last round, null if it had none.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
     metric      the loss: log_loss, error or auc (1 minus the area, or the mean area) for classification, mse or
                 poisson_deviance for regression.

@@ -159,7 +159,7 @@ WINDOW = 20
 
 
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
-    """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it decreases.
+    """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it has not.
 
     error  float64 [trees], error after each tree; NaN while no row is out of bag, which never counts as settled
     """

@@ -12,7 +12,7 @@ import polars as pl
 @pl.api.register_dataframe_namespace("bigforest")
 @pl.api.register_lazyframe_namespace("bigforest")
 class FrameNamespace:
-    """The methods bigforest adds to a frame.
+    """Methods of a frame under the name `bigforest`.
 
     Examples
     --------

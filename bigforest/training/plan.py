@@ -123,7 +123,8 @@ class TrainingPlan:
 
     run        the run, with the options as they were given.
     table      the opened table. Once it is encoded, the store, in which `filled_store` fills missing cells and levels.
-    config     the options. An option that is chosen from the rows is None until `choose_options` (choose.py).
+    config     the options. Those chosen from the rows are final after `for_store` (min_level) and `choose_options`
+               (choose.py; the others).
     roles      the use of each column; None for a store.
     resources  threads, memory and disk.
     stages     names of the stages that run; None for all that the options need.
@@ -176,7 +177,8 @@ class TrainingPlan:
     def check(self) -> None:
         """Raise ConfigError if a stage needs more memory than the budget.
 
-        Without a budget, compare the needs with the memory of the machine, once the table is a store.
+        Without a budget, compare the needs with the memory of the machine once the table is a store, but not on a
+        cluster.
         """
         resources = self.resources
         if resources.memory is not None:
@@ -254,7 +256,7 @@ class TrainingPlan:
 
 
 def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
-    """Open the table or store of a run.
+    """Open the table or store of a run. Raises the errors of `open_source`, and FormatError for a damaged store.
 
     temporary  existing folder. A table that cannot be read by column is streamed into it.
     verify     read a store on disk completely and check it.
@@ -296,7 +298,8 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
 def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     """Return the configuration with the options that the store was made with.
 
-    Raises ConfigError if an explicit option differs from the option of the store, or needs features that it lacks.
+    Raises ConfigError if an explicit option differs from the option of the store, or needs features that it lacks, or
+    if columns are excluded.
     """
     config, spec = run.config, store.spec
     check_features(config, set(spec.feature_names))
@@ -342,7 +345,7 @@ def store_disk_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:
-    """Estimate the seconds of each stage with all data in memory, for trees grown until their leaves are pure.
+    """Estimate the seconds of each stage with all data in memory, for leaves that are pure or at max_depth.
 
     Growing finds the leaves of out-of-bag rows; the report adds up their votes.
     """

@@ -259,9 +259,9 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _resumable(folder: RunFolder) -> Iterator[None]:
-    """Add advice on resuming to an error that the block raises.
+    """Add advice on resuming to an error of the block: a full disk, a lost cluster or store, or one not of bigforest.
 
-    If the run is new, has no trees, and the error is one of bigforest, remove its folder instead.
+    Other errors of bigforest would come again. Then remove the folder of the run if the run is new and has no trees.
     """
     try:
         yield
@@ -310,7 +310,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
     """Return the plan of a run for its store. Encode the table if the store is missing.
 
     A resumed run encodes `data` again, unless its path is the same, to compare the fingerprints. Raises DataError if it
-    is another table, FormatError if the store is damaged.
+    is another table, FormatError if the store is damaged, ConfigError if a table in memory is not given again.
     """
     run, path = folder.state.run, location_of(data)
     has_store = run.fingerprint is not None and folder.store.exists()

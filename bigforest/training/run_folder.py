@@ -257,7 +257,7 @@ class RunFolder:
             self.clean()
 
     def finish(self) -> None:
-        """Rename the complete forest and remove everything else. Raises OutputExistsError."""
+        """Rename the complete forest and remove everything else. Raises BusyError and OutputExistsError."""
         if not self._lock.held():
             raise BusyError(_busy(self.out))
         if not self.state.replaces and is_there(self.path):
@@ -289,7 +289,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
     overwrite  replace a forest or an unfinished run at `out`. Otherwise OutputExistsError is raised for them.
 
-    Raises BusyError if another process works on `out`; ConfigError and FormatError.
+    Raises BusyError if another process works on `out`; ConfigError, FormatError and DiskFullError.
     """
     path = check_output(out, FOREST, overwrite=overwrite)
     old = _lock_folder(out, path)
@@ -359,7 +359,10 @@ def resume_advice(out: Path) -> str:
 
 
 def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
-    """Remove the locked folder of an earlier run. Raise OutputExistsError if it can be resumed, unless `overwrite`."""
+    """Remove the locked folder of an earlier run.
+
+    Raises OutputExistsError for a run that can be resumed, unless `overwrite`, and for a folder with other entries.
+    """
     folder = _unfinished_path(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:

@@ -144,9 +144,9 @@ def train(
         Another table with the target. `forest.validation` is the error on its rows by number of trees, under the
         forest's own rules for votes and ties, without the boosted stage. Pass it again with `resume`.
     tune : int or str, optional
-        First compare this number of configurations, or as many as fit in a time such as "10m", and train the one with
-        the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is the table
-        of the candidates.
+        Compare this number of default configurations by their out-of-bag losses, or all of them within a time such as
+        "10m", and return the forest of the winner: see `compare`. The given options apply to all of them.
+        `forest.tuning` is the table of the candidates.
     memory : str or int, optional
         Memory budget of the whole process, such as "4GB" (1 GB is 10**9 bytes) or a number of bytes. None for no limit.
     threads : int, optional
@@ -160,8 +160,9 @@ def train(
         to each worker, and the table, `out` and `scratch` must be on disks that all workers share.
     listener : callable, optional
         Function that is called with every event of the run (`bigforest.events`). By default, work that takes
-        more than two seconds shows progress bars on a terminal and in a notebook; elsewhere each stage is logged by the
-        logger "bigforest" at level INFO. The compilation of kernels, once per machine, is logged as a warning.
+        more than two seconds shows progress bars on a terminal and in a notebook. Elsewhere each stage of more than two
+        seconds is logged by the logger "bigforest" at level INFO. Notices, such as the compilation of kernels once per
+        machine, are logged as warnings.
 
     Returns
     -------
@@ -246,8 +247,8 @@ def plan_training(
     ----------
     data : path or table
         The table, as for `train`.
-    target : str or ArrayLike
-        The target column, or one value per row.
+    target : str or ArrayLike or None, default=None
+        The target column, as for `train`.
     **options
         As for `train`.
 
@@ -289,7 +290,8 @@ def shrink_forest(
 ) -> Forest:
     """Shrink the leaves of a forest by another lambda (Agarwal et al. 2022), and write it to `out`.
 
-    The trees do not change, byte for byte. `Forest.shrink` does the same without writing, and explains lambda.
+    The trees do not change, byte for byte. A boosted stage is dropped. `Forest.shrink` explains lambda, and shrinks by
+    a given `amount` without writing.
 
     Parameters
     ----------
@@ -313,7 +315,7 @@ def shrink_forest(
     Raises
     ------
     ConfigError
-        For a forest without out-of-bag rows.
+        For an invalid option. Without `amount`, for a forest without known out-of-bag rows.
     DataError
         For another table.
     FormatError, OutputExistsError

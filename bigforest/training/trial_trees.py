@@ -74,7 +74,7 @@ class Errors(NamedTuple):
     squares  float64 [rows], sums of the squared errors over all outputs
     trees    float64 [rows], number of trees that left the row out
     split    bag rows of all nodes that the trees split, a measure of time
-    truth    float64 [rows], targets, if the loss is the Poisson deviance; None for other losses
+    truth    float64 [rows], targets in the unit of the errors, for the Poisson deviance; None for other losses
     """
 
     total: NDArray[np.float64]
@@ -271,7 +271,10 @@ def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
 
 
 def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
-    """Draw `count` row numbers, ascending. The draw depends only on `rows` and `count`."""
+    """Draw `count` row numbers, ascending; of a large table count // _BLOCKS from each of _BLOCKS blocks.
+
+    The draw depends only on `rows` and `count`.
+    """
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
