@@ -226,7 +226,7 @@ def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
 class ValueCache(NamedTuple):
     """The one copy of rows for trees on projections.
 
-    code_cache  codes of the rows, a near copy; its span is valid for the whole copy
+    code_cache  codes of the rows, as a near copy; its span is that of `value` and `mean` too
     value       float64 [features, reach], the value of each code
     mean        float64 [pairs, reach], copied from Means.value
     """

@@ -28,7 +28,7 @@ class ProjectionScratch(NamedTuple):
     """The projections of a node on the current direction, and scratch to order them; `rows` is the size of the root.
 
     value        float64 [rows], in the order of the node's items
-    row          uint32 [rows + 1], positions in `value`, ordered in stretches from entry 1 or 0 on
+    row          uint32 [rows + 1], positions in `value`, ordered in stretches
     ordered      float64 [rows + 1], the values at these positions
     spare_row, spare_ordered  of the same shapes, scratch
     positions    uint32 [SORT_BUCKETS + 1], where the next row of a bucket goes (ScanScratch.positions is in use then)

@@ -4,7 +4,8 @@ Widths of the parts of an item:
 
     row number     32 bits: the trees of larger tables grow by passes, in pieces that fit into memory
     class          16 bits
-    multiplicity   16 bits: how often a row is in a bag. More than 65,535 repeats of one row do not occur
+    multiplicity   16 bits: how often a row is in a bag, times its weight (Sampler.search_weights). Larger products than
+                   65,535 raise DataError or, of wide weights, are clipped
 """
 
 from __future__ import annotations

@@ -58,8 +58,9 @@ class BestSplit(NamedTuple):
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
            sides, and sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
            regression their sums). feature is -1 if no split was found.
-    bar    float64 [1], score of this split in the scale of the criterion, times NEAR. A split with a lower score needs
-           no exact comparison.
+    bar    float64 [1], a split with a lower score needs no exact comparison. It is NEAR times the score of this split
+           in the scale of the criterion, or more if a batch has a higher score (scan/features.py). Not used with
+           ScoreScratch.
     """
 
     split: NDArray[np.int64]

@@ -25,7 +25,7 @@ COLUMNS = np.uint64(0x1D8E4E27C47D124F)
 # Thresholds of random splits.
 CUTS = np.uint64(0x2127599BF4325C37)
 
-# Purposes separate the streams of one (seed, tree).
+# Purposes separate the streams of one seed; kernels/refine/grow.py and kernels/explain/replace.py have two more.
 PURPOSE_BAG = np.uint64(1)
 PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)
@@ -67,7 +67,8 @@ def level_number(state, level):
 
 
 def stream_key(seed: int, purpose: np.uint64, first: int, second: int) -> np.uint64:
-    """Return the key of the stream of (seed, purpose, first, second); `first` is a tree, `second` a block or 0."""
+    """Return the key of the stream (seed, purpose, first, second). Each purpose numbers its streams by `first` and
+    `second`: mostly a tree, and a block or 0."""
     with np.errstate(over="ignore"):
         key = scramble(np.uint64(seed) + GOLDEN)
         for part, factor in ((purpose, GOLDEN), (first, RIGHT), (second, GOLDEN)):

@@ -23,7 +23,7 @@ _NEAR = ONE << np.uint64(25)
 
 @inlined
 def first_gap(n):
-    """Return the first gap for sorting n entries: 1, a plain insertion sort, for few entries or ordered ones."""
+    """Return the first gap for sorting n entries: 1, a plain insertion sort, for up to _FEW entries."""
     gap = ONE
     while gap * _FEW < n:
         gap = _THREE * gap + ONE

@@ -344,7 +344,7 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
     points  at least half as many as there are features on any path
     out     for a row, [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the whole interaction of the pair
 
-    Cost: nodes * levels * points * classes. Oracle: tests/naive/explain.py interaction.
+    Cost: nodes * levels * points * classes for each row. Oracle: tests/naive/explain.py interaction.
     """
     size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
     for i in range(np.uint64(rows.size)):

@@ -60,7 +60,7 @@ class LeafLosses(NamedTuple):
 class Parted(NamedTuple):
     """Scratch: the groups whose values send a row to another child, and these children.
 
-    seen   uint32 [groups], zeros at first: the stamp of the row for which the group is listed
+    seen   uint32 [groups], zeros before each call: the stamp of the last row for which the group was listed
     group  int32 [groups], listed groups
     node   uint32 [groups], the child for each listed group
     """
@@ -167,7 +167,7 @@ def _separate(trees, replaced, row, at, begin, parted, stamp):
 def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
 
-    rows     uint32 [rows]: row i has the values of column i of `replaced.drawn`
+    rows     uint32 [rows]: rows[i] gets the values of column i of `replaced.drawn`
     columns  uint32 [rows], the column of each row in `sums`, which are Losses
 
     Cost: two visits per row and level, and one walk for each row and feature whose route separates.
@@ -191,7 +191,7 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
 def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves, change):
     """Add up the changes of the answers of a tree when the values of each group of features are the permuted ones.
 
-    rows    uint32 [rows]: row r has the values of column r of `replaced.drawn`
+    rows    uint32 [rows]: row r of the table gets the values of column r of `replaced.drawn`
     begin   uint64, position of the root
     answer  float64 [nodes of the tree, numbers], value of each node
     first   uint64, place of the first number of an answer in `change`

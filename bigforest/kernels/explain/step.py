@@ -1,8 +1,8 @@
 """Send one row on from one node, with rows in row-major order and single values of a row possibly replaced.
 
 Explanations route the same row many times with other values, one row at a time. Tiles (kernels/predict/flat_tree.py)
-are for many rows that are routed together. Nodes have the same format in both. Missing values are NaN, as in tiles. The
-columns are the used features and, last, a column of zeros, to which the padding of directions refers.
+are for many rows that are routed together. Nodes have the same format in both. Missing numbers are NaN, as in tiles.
+The columns are the used features and, last, a column of zeros, to which the padding of directions refers.
 """
 
 from __future__ import annotations

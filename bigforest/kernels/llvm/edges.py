@@ -2,8 +2,8 @@
 buckets at a time. The plain-Python bodies are the oracle of the compiled versions.
 
 Two classes: the weights of a bucket are one uint32, with class 1 in the upper half. The node weighs less than
-SCORED_WEIGHT. hist begins with a zero, so after it is summed up, entry b is the weight before bucket b. pairwise.py
-defines the score d**2 / (w_l w_r).
+SCORED_WEIGHT. hist begins with a zero, so after it is summed up, entry b is the weight before bucket b.
+kernels/scan/two_class.py defines the score d**2 / (w_l w_r).
 
 Rounding does not hide a better split:
 
@@ -58,7 +58,7 @@ def score_buckets_two(hist, buckets, ones, weight, min_leaf, score):
 
 
 def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
-    """Find the buckets that may have a split inside whose score reaches `bar`. Return their number (uint64).
+    """Find the buckets that may have a split inside with a score above `bar`. Return their number (uint64).
 
     hist  summed up by `score_buckets_two`
     bar   float32, not 0
@@ -133,7 +133,7 @@ def score_edges(hist, stride, buckets, total, weight, min_leaf, edge):
     edge   float64 [>= stride], out: sum of squares over weight, added over both sides; -1 if a side weighs less than
            min_leaf, which is at least 1 and below 2**31. The relative error is a few times 2**-53 per class.
 
-    Returns the highest score.
+    Return the highest score.
     """
     rows = hist[: (total.size + 1) * int(stride)].reshape(total.size + 1, int(stride))
     np.cumsum(rows[:-1], axis=1, out=rows[:-1])

@@ -1,4 +1,4 @@
-"""Transpose a square of codes or values with vectors: a quarter of an instruction per cell."""
+"""Transpose a square of codes with vectors: a quarter of a shuffle per cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def transpose_square(table, items, column, out, at):
     """Set out[column + c, at + r] to table[items[r] >> 32, column + c] for r, c < SQUARE.
 
     table, out [., .] of unsigned integers of one width, C order; items uint64 [>= SQUARE]; column, at uint64. Compiled
-    callers get vectors.
+    callers run vector instructions.
     """
     rows = items[:SQUARE] >> np.uint64(32)
     column, at = int(column), int(at)

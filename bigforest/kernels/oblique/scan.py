@@ -4,7 +4,7 @@
 2. Many rows are counted into buckets of equal width. The code of a row is the number of its bucket, shifted. The scan
    of codes scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an
    opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. Where the best
-   split may be, two rows therefore share a code only if their projections have the same bits.
+   split may be, two rows therefore share a code only if their projections are equal.
 
 Projections that are whole numbers serve as codes. For regression sort keys have the index of a row in the node instead
 of its class and multiplicity. Oracle: tests/naive/split.py on the projections.

@@ -3,8 +3,8 @@
 1. Draw directions, and scan each. Of equal splits, the one on the direction drawn first wins. A direction of one
    feature is scanned by the codes of this feature, without its weight. A direction with a projection that is not finite
    is skipped.
-2. If all directions are constant, draw features as in the family axis, until one is not constant. If all features are
-   constant, the node is a leaf.
+2. If all directions are constant or skipped, draw features as in the family axis, until one is not constant. If all
+   features are constant, the node is a leaf.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Splits(NamedTuple):
     """Splits of nodes, one entry each, parents before their children. Nodes are numbered from 0, the root.
 
     node, column  uint32
-    cut           uint32 or float64, the largest value of the column that goes left
+    cut           uint32 or float64, the largest value of the column that goes left; 0 if levels are listed
     left, right   uint32, the children
     way           uint8, a routing rule, such as BY_CODE
     listed        uint8, listed levels of all splits as bits: level c of a split is bit c % 8 of listed[start + c // 8]
@@ -104,7 +104,8 @@ class Steps(NamedTuple):
     """Steps in which values are counted, see kernels/oblique/mean_difference.py Means.step.
 
     origin  float64 [features], the smallest value
-    span    float64 [features], the range that is divided into STEPS steps; 0 if each unit is a step, -1 without steps
+    span    float64 [features], the range that is divided into STEPS steps; 0 if each unit is a step or `rate` is above
+            0; -1 for a feature that is not summed
     rate    float64 [features], steps per unit (kernels/subspace/columns.py); 0 if `span` determines the steps
     """
 
@@ -342,7 +343,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, k
     """Write the rows in wanted buckets, probe by probe; arguments as in count_rows.
 
     wanted   bool, flat: bucket b of probe p at offset[p] + b
-    kept     codes or projections, out, with room for all rows of all probes and one more
+    kept     codes or projections, out, with room for all rows of all probes
     tags     uint32, out, of the same length: class << 16 | multiplicity
     numbers  int64, out, of the same length: (target - centre) * multiplicity; None for classes
     ends     uint64 [probes], out: where the rows of a probe end
@@ -381,11 +382,11 @@ def add_steps(column, origin, span, rate, items, sums):
 
 @kernel
 def sum_rows(cells, items, begin, end, summands, steps, sums):
-    """Sum features in nodes, in steps, times the multiplicities of the rows.
+    """Sum the values of features in nodes: steps times the multiplicities of the rows.
 
     cells              BlockValues
     items, begin, end  from route_rows
-    sums               int64 [summands.feature, classes], added to
+    sums               int64 [entries of summands.feature, classes], added to
     """
     for k in range(np.uint64(summands.node.size)):
         node = np.uint64(summands.node[k])

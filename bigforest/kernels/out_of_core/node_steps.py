@@ -70,8 +70,7 @@ def aim_node(subspace, key, wanted, total, sums):
     sums   int64 [columns of the node, classes], sums of the columns in steps
 
     The current direction becomes the difference of the two means farthest apart. Its stops are placed, and subspace.far
-    is filled for the classes with a total (`choose_sides`). Returns True if two means differ, and their positions on
-    the direction.
+    is set (`choose_sides`). Return True if two means differ, and the positions of both on the direction.
     """
     draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):
@@ -116,5 +115,5 @@ def learn_rows(before, now, items, cut_before, cut, left):
 
 @kernel
 def is_split(left, total, size, min_leaf):
-    """Return True if a perceptron that sends these classes left is a split; see tells_apart."""
+    """Return True if a perceptron that sends left[k] rows of each class k left is a split; see tells_apart."""
     return tells_apart(left, total, size, min_leaf)

@@ -45,7 +45,7 @@ def fold(state, words):
 
 @kernel
 def checksum(head, words):
-    """Return a checksum of two arrays of words, uint64 [n], that changes if any one word changes."""
+    """Return a checksum, uint64, of two arrays of words, uint64. It changes if any one word changes."""
     return fold(fold(_BASIS, head), words)
 
 

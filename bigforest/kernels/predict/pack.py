@@ -62,8 +62,8 @@ def is_part(side, rest, weight, counts):
 def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
     """Check that the nodes continue whole trees in preorder with consistent counts. Return SOUND or the problem.
 
-    state    int64 [6], see above; updated, for a call with the nodes that follow. Before the first call, as after a
-             complete tree
+    state    int64 [6], see above; updated, for a call with the nodes that follow. Before the first call, WHOLE is 1,
+             TREE the number of the first tree less one, and the others 0
     tree, node  uint32 [nodes], numbers of the tree and of the node within the tree
     leaf     bool [nodes]
     left, right  uint32 [nodes], numbers of the children within the tree; ignored in leaves
@@ -150,7 +150,7 @@ def pack_nodes(
     Column numbers are preliminary: those of the layout with all features used, until `number_nodes` renumbers them.
 
     before       int64, number of the first node within its tree; depth: uint32 [nodes]
-    feature      int32 [nodes], LEAF in a leaf, negative in an oblique node
+    feature      int32 [nodes], LEAF in a leaf, OBLIQUE in an oblique node
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]; ignored on a category
     default_left bool [nodes]; ignored in leaves and oblique nodes

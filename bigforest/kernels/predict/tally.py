@@ -191,7 +191,7 @@ def _ask_nothing(state, row, leaf):
 
 @inlined
 def _ask_votes(state, row, ballot):
-    """Prefetch the ballot of a mixed leaf, and the votes on a row."""
+    """If the leaf is mixed, prefetch its ballot and the votes on the row."""
     cast = state.bag.cast
     width = np.uint64(cast.votes.shape[1])
     if ballot >= width:

@@ -12,8 +12,9 @@
 The gain of a split is the sum over its sides and the outputs of gradient**2 / (curvature + penalty), minus that of the
 node (Newton's method; Friedman 2001). It is compared as float64 computes it from exact sums in a fixed order, which has
 the same bits on every processor. Ties go to the feature drawn first, then to missing values on the left, then to the
-lowest edge. Of leaves with equal gains, the one made first is split. Missing values are in bin 0 of their feature. This
-bin is tried on both sides. The bins of a category are ordered by gradient over curvature in the node.
+lowest edge. Of leaves with equal gains, the one made first is split. Missing values of a number are in bin 0, which is
+tried on both sides. The bins of a category are ordered by gradient over curvature in the node; missing is one of its
+levels.
 
 A round calls `correct`, then `grow_tree`, which is compiled with or without the code for categories and missing values,
 and for one output or several. Oracle: tests/naive/refine.py.
@@ -53,7 +54,7 @@ _VECTOR = 4
 _HALF, _CURVE = np.int64(32), np.int64(0xFFFFFFFF)
 _SUM_BITS = np.int64(31)
 _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
-# Smaller sums get the unit of this sum: their own unit would not be a normal number.
+# Smaller sums get the unit of this sum: their own unit might not be a normal number.
 _LEAST_SUM = 1e-290
 # Columns of the table of nodes of a tree under construction; the left child is 0 in a leaf.
 _BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _SLOT = 0, 1, 2, 3, 4, 5, 6
@@ -69,7 +70,7 @@ class SequenceRows(NamedTuple):
     kinds   uint8 [features]
     sizes   int32 [features], number of bins
     truth   float64 [rows], numbers or classes
-    weight  float64 [rows], 1 on average
+    weight  float64 [rows], with a mean of 1 over the table
     start   float64 [rows, outputs], predictions before the stage, see link.py
     added   float64 [rows, outputs], sums of the values of the trees so far; updated
     """
@@ -170,7 +171,7 @@ class NonPlainScratch(NamedTuple):
 
 
 def words_of_bin(outputs: int) -> int:
-    """Return the words of a bin, or of a node: its number of rows, a sum for each output, and zeros."""
+    """Return the number of words of a bin, or of a node. They are its rows, a sum for each output, and zeros."""
     return 2 if outputs == 1 else -(-(1 + outputs) // _VECTOR) * _VECTOR
 
 
@@ -459,8 +460,9 @@ def _list_levels(present, cut, default, ranked, listed):
 def _search(node, rows, rules, drawn, units, scratch, several, non_plain):
     """Find the best split of a node whose rows are counted. If there is none, its gain remains 0.
 
-    Levels that are not listed go to the side of the pooled levels, or to the larger side if none are pooled. The score
-    of the node has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
+    Levels that are not listed go to the side of the pooled levels; if the node has none, to the larger side, or left if
+    both are equal. The score of the node has the penalty of numbers, so a split on levels, with a larger penalty, must
+    gain more.
     """
     nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     width, counts = np.uint64(total.size), scratch.counts[nodes[node, _SLOT]]
@@ -556,7 +558,8 @@ def grow_tree(rows, rules, drawn, scratch, several, non_plain):
 
     Node 0 is the root. The n-th split, from 0 on, makes the nodes 2 n + 1 and 2 n + 2. The smaller child gets a slot of
     its own, in which its rows are counted. The larger child keeps the slot of the parent, from which these counts are
-    subtracted. Each function is called in one place only, so that it is compiled once.
+    subtracted. With a single slot, the rows of both are counted. Each long function is called in one place only, to be
+    compiled once.
     """
     units = _find_slopes(rows, rules.loss, scratch, several)
     nodes, totals, value, order = scratch.nodes, scratch.totals, scratch.value, scratch.order

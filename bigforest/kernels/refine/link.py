@@ -1,4 +1,4 @@
-"""Predictions to which the boosted stage adds on the scale of a link, and their gradients.
+"""Predictions with the boosted stage, which adds its values on the scale of a link.
 
     loss       link                                 prediction with the stage
     SQUARED    the number itself                    number + added
@@ -53,7 +53,7 @@ def exponential(x):
 
 @kernel
 def correct(loss, start, means):
-    """Replace the sums that the stage adds to rows by their predictions.
+    """Replace the sums that the stage adds to rows by the predictions with the stage.
 
     start  float64 [rows, outputs], predictions without the stage: numbers, odds or probabilities above 0
     means  float64 [rows, outputs], C order, mutated: sums of the stage, then predictions with the stage

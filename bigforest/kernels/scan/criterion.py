@@ -1,6 +1,7 @@
 """The criterion by which the splits of a tree are scored: its scratch, and the scan of a feature.
 
-Each criterion is a module that scores the sides of a split, bounds the scores inside a bucket, and scans a feature:
+Each criterion is a module that scores splits and scans a feature. Those with histograms also bound the scores inside a
+bucket.
 
 | target | criterion | module |
 |---|---|---|

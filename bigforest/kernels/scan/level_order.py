@@ -37,13 +37,13 @@ _BITS = np.uint64(64)
 
 
 class LevelOrder(NamedTuple):
-    """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
+    """Scratch to order the levels of a node; `most` is the number of levels for which there is room.
 
     slot       uint32 [codes of the largest category], group of each level of the node, later the rank of that group
     totals     int64 [codes], statistics of each level, for classes as in `close`; for regression [2 * codes], weight
                and sum alternating. All 0 between nodes
     close      int64 [4 * CLOSE], statistics of codes in a narrow range: for regression two tables of weight and sum
-               alternating, for classes four tables with both in one number
+               alternating, for classes four tables of sums of `level_weights`
     code       uint32 [most + 1], the level in each slot; the last is scratch
     group      uint32 [most], the group of each slot: a single level, or all light levels
     first      uint32 [most], the lowest level of each group
@@ -101,7 +101,7 @@ def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
 
 
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
-    """Return bytes of `make_levels`."""
+    """Return the bytes of `make_levels`, apart from about ten kilobytes."""
     return (12 if classes > 1 else 20) * codes + 44 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
 
 
@@ -251,7 +251,10 @@ _TABLES = np.uint64(3)
 
 @inlined
 def level_weights(item):
-    """Return the multiplicity of an item, int64, in the upper half if its class is odd: a sum has both weights."""
+    """Return the multiplicity of an item, int64, in the upper half if its class is odd, else in the lower half.
+
+    The halves of a sum are the weights of odd and of even classes.
+    """
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 

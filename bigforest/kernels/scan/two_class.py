@@ -10,8 +10,8 @@ A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 score
 3. Open the buckets that may have a better split inside: score their rows in the same way, over the smaller range of
    codes of the bucket.
 
-    codes of a node    3  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
-                                           ^ opened: the same over the codes 32 to 47, five splits
+    codes of a node    0  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
+                                           ^ opened: the same over the codes 32 to 47, four splits
 
 The rows of a heavy node are counted in buckets. Scores of the edges, and bounds of the buckets, are computed in
 float64. The rows of opened buckets are sorted and walked.
@@ -271,7 +271,7 @@ def ends_here(first, after, shift, left):
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
     """Push the buckets that may have a better split on two.ranges. Return the number of waiting ranges.
 
-    Neighbouring buckets become one range.
+    Neighbouring buckets become one range if it need not be opened again (`ends_here`).
     """
     bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
     count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)

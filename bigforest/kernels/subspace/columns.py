@@ -1,7 +1,7 @@
 """Columns of a tree in a subspace, row by row, as values or as bits, and scratch to find splits. Ho 1995, section 2.
 
-All statistics are sums of whole numbers: rows with a bit set, or values in steps of the range of a column. Tables of
-zeros and ones are stored as bits, 64 columns per word. Kernels count and weight a word at a time:
+All statistics are sums of whole numbers: rows with a bit set, or values in steps of their column. Tables of zeros and
+ones are stored as bits, 64 columns per word. Kernels count and weight a word at a time:
 
     column c of a row is bit c % 64 of word c // 64
 
@@ -119,7 +119,7 @@ def count_word(bits, rows, number, planes, count):
         add_bits(digit[:ONE], np.int32(8), count)
 
 
-# Steps of a column's range in which its values are added up: the sums of 2**31 rows are exact in float64.
+# Most steps of a column's range, in which its values are added up: the sums of 2**31 rows are exact in float64.
 STEPS = 2.0**22
 
 
@@ -130,7 +130,7 @@ class SubspaceColumns(NamedTuple):
     bits      uint64 [rows of the table, words], see the top of this file; no words for values
     value     float64 [rows of the table, columns]; no rows for bits
     low       float64 [columns], the smallest value
-    per_step  float64 [columns], steps per unit of the value
+    per_step  float64 [columns], steps per unit of the value: STEPS / range; 1 for whole numbers in a range up to STEPS
     unit      float64 [columns], size of a step; 0 for a column that is left out: its values are 0
     scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
               a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale

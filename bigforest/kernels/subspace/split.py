@@ -212,8 +212,8 @@ def take_kept(subspace):
 def train_perceptron(subspace, items):
     """Train a perceptron to separate the far classes. Make its best direction the current one, and return the cut.
 
-    Training stops after a pass without an error, or after `epochs` passes. The best direction has the fewest errors at
-    the end of a pass, the first among ties.
+    Training stops once the direction at the end of a pass has no errors, or after `epochs` passes. The best direction
+    has the fewest errors at the end of a pass, the first among ties.
     """
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
