@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Largest number of pixels, or of values of features, of a chunk.
+# Most pixels of a chunk, not counting its last image, and, if `size` is given, most values of its features.
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.
@@ -55,7 +55,7 @@ _DEFAULT_THRESHOLD = 128
 class ImageConfig:
     """Options of a conversion; see `bigforest.images_to_features`. Raises ConfigError.
 
-    size       rows and columns; "20x20" becomes (20, 20); None for the size of the images.
+    size       rows and columns of the canvas; "20x20" becomes (20, 20); None for the size of the images.
     threshold  None becomes 128 with neighbours.
     ink        None becomes the threshold, or 1 without a threshold.
     """
@@ -87,7 +87,8 @@ class ImageConfig:
         object.__setattr__(self, "size", None if self.size is None else _pair(self.size))
 
     def names(self, size: tuple[int, int]) -> list[str]:
-        """Return the names of the features of images of this size. Raises ConfigError for too few or many pixels."""
+        """Return the names of the features of images of this size. Raises ConfigError for too few pixels, or too many
+        features."""
         if self.features == "neighbours" and min(size) < SMALLEST:
             raise ConfigError(
                 f"neighbours need images of at least {SMALLEST} x {SMALLEST} pixels, not {size[0]} x {size[1]}; "
@@ -170,7 +171,7 @@ def images_to_features(
         "pixels", or "neighbours": pixels and the directional neighbours of Ho 1995.
     size : str, (int, int) or None, default=None
         Rows x columns of the canvas, such as "20x20" or (20, 20). Images are centred on it; larger ones are scaled
-        down. None for the size of the images, which must then be the same for all.
+        down. None for the size of the images, which must then be equal.
     crop : bool, default=False
         Crop images to the bounding box of the ink.
     ink : int or None, default=None
@@ -180,7 +181,7 @@ def images_to_features(
     threshold : int or None, default=None
         Pixels are true from this grey value on. None keeps grey values, but is 128 for neighbours.
     stride : str, default="paper"
-        Positions of the neighbour features: "paper" uses 452 of them for 20 x 20 pixels, "full" all 1,062.
+        Positions of the neighbour features. For images of 20 x 20 pixels, "paper" uses 452 of them, "full" all 1,062.
     labels : str, Path or None, default=None
         The IDX file of labels. None for the one next to the images by its name, if it exists.
     column : str or None, default=None
@@ -188,7 +189,7 @@ def images_to_features(
     target : str or None, default=None
         The label column of a table. None for the one with a usual name, if there is one.
     names : bool, default=False
-        Also write a first column `image`: the file's path below the folder, or the number of the image.
+        Also write a first column `image`: the file's path below the folder, or the number of the image, from 0.
     on_corrupt : str, default="skip"
         "skip" leaves damaged images out and reports them in notices, "refuse" raises an error at the first.
     scratch, overwrite, listener
@@ -274,7 +275,11 @@ class _Conversion:
             self._resize(config.size)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows of the file, in pieces. Raises DataError if no image is sound."""
+        """Yield the rows of the file, in pieces.
+
+        Raises DataError if no image is sound, for images of different sizes without `size`, and for a damaged image if
+        these are refused.
+        """
         most = CHUNK_CELLS // max(1, len(self.columns))
         with stage("images", self._images.count, "images", self._listener) as progress:
             for chunk in self._images.chunks(max(1, most), CHUNK_CELLS):
@@ -293,7 +298,7 @@ class _Conversion:
         self.columns = self._config.names(size)
 
     def _tell(self, damaged: list[tuple[str, str]]) -> None:
-        """Count damaged images and send notices. Raises DataError for the first if damaged images are refused."""
+        """Count damaged images and send notices. Raises DataError for the first one if they are refused."""
         for name, why in damaged:
             where = f"{self._images.name}: image {name} is damaged: {why}"
             if self._refuse:

@@ -82,7 +82,7 @@ def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _place_boxes(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Place the box of each image in the middle of a canvas; a box that does not fit is cut."""
+    """Place the box of each image in the middle of a black canvas; a box that does not fit is cut on both sides."""
     taken, inside = [], []
     for axis, length in enumerate(size):
         start, stop = boxes[:, 2 * axis, None], boxes[:, 2 * axis + 1, None]
@@ -95,7 +95,7 @@ def _place_boxes(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tupl
     return canvas
 
 
-# Pairs of pixels of a neighbour feature.
+# Number of pairs of pixels of a neighbour feature.
 RUN = 4
 
 
@@ -103,6 +103,7 @@ RUN = 4
 class Neighbour:
     """Neighbour features of one direction: True if both pixels are set in one of RUN pairs, which lie side by side.
 
+    letter  first letter of the names of the features.
     pair    offset from the first pixel of a pair to the second, in rows and columns.
     run     offset from one pair to the next.
     paper   steps in rows and columns at which the paper takes the feature.
@@ -114,7 +115,10 @@ class Neighbour:
     paper: tuple[int, int]
 
     def grid(self, size: tuple[int, int], stride: str) -> tuple[range, range]:
-        """Return rows and columns of the places, first pixels of features whose pixels all lie in the image."""
+        """Return the rows and the columns of the places. All pixels of a feature lie in the image.
+
+        The place of a feature is the first pixel of its first pair.
+        """
         steps = self.paper if stride == "paper" else (1, 1)
         ranges = []
         for axis in range(2):
@@ -136,7 +140,8 @@ SMALLEST = RUN + 2
 
 
 def feature_names(size: tuple[int, int], features: str, stride: str) -> list[str]:
-    """Return p_<row>_<column> for each pixel and, with features "neighbours", h_, v_, n_ and s_ for each place."""
+    """Return p_<row>_<column> for each pixel and, with features "neighbours", the same with h, v, n and s for each
+    place."""
     grids = [("p", (range(size[0]), range(size[1])))]
     if features == "neighbours":
         grids += [(direction.letter, direction.grid(size, stride)) for direction in DIRECTIONS]

@@ -1,9 +1,9 @@
-"""Sets of grey images, read in order in chunks of bounded size: an IDX file, a folder, or a column of a table.
+"""Sets of grey images, read in order in chunks of bounded size: an IDX file, a folder, a column of a table, an array.
 
 The IDX format is that of the MNIST digits, plain or compressed with gzip: two zero bytes, the type of a value (8 for
 unsigned bytes), the number of dimensions, each dimension as a big-endian uint32, then the values. Images have three
-dimensions (images, rows, columns), labels one. A folder has one subfolder per class, or all images in one place and
-without labels. A column of a table has images encoded as PNG, JPEG or TIFF, or as arrays of pixels.
+dimensions (images, rows, columns), labels one. A folder has one subfolder per class, or all images directly in it and
+without labels. A column of a table has images encoded as PNG, JPEG or TIFF, or as arrays or lists of pixels.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_CHUNK = 1 << 13
 
 
 class DamagedImage(DataError):
-    """One image cannot be read; the others can."""
+    """Error about a single image. The other images of its set can be read."""
 
 
 class Chunk(NamedTuple):
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
     images   sound images in order, uint8 [images, rows, columns]; one array for consecutive images of one shape.
     names    names of the sound images: number in the set from 0, or path below the folder.
     labels   labels of the sound images; None in a set without labels.
-    damaged  name of each other image, and its fault.
+    damaged  name of each damaged image, and its fault.
     """
 
     images: list[NDArray[np.uint8]]
@@ -66,8 +66,8 @@ class ImageSet:
     name      for messages.
     count     number of images, sound or not.
     labelled  True if chunks have labels.
-    chunks    function (most images, most pixels) that yields chunks. Only the last image of a chunk may exceed the
-              pixels.
+    chunks    function (most images, most pixels) that yields chunks of at most so many images, and of so many pixels
+              without their last image. A chunk never has more than MAX_CHUNK images.
     """
 
     name: str
@@ -122,7 +122,7 @@ _TOO_DEEP = ("I", "F")
 
 
 def check_pillow() -> None:
-    """Raise ConfigError when Pillow is not installed."""
+    """Raise ConfigError if Pillow is not installed."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
@@ -135,7 +135,8 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
     Colours are weighed as in ITU-R BT.601, transparency is ignored, and 16 bits are cut to the upper 8. Raises
-    DamagedImage if it cannot be decoded, and OSError, naming the file, for an error of the system.
+    DamagedImage for an image that cannot be decoded, is too large or has pixels of 32 bits, and OSError, naming the
+    file, for an error of the system.
     """
     from PIL import Image, ImageOps
 
@@ -168,7 +169,8 @@ _WHAT = {IMAGES: "images", LABELS: "labels"}
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"
 
-# Largest ratio of deflate. A file whose header declares more values is refused before values are unpacked.
+# Largest compression ratio of deflate. A compressed file whose header declares more values than this allows is refused
+# before values are unpacked.
 _MOST_COMPRESSION = 1032
 
 
@@ -183,8 +185,8 @@ class Idx(NamedTuple):
 def idx_images(path: Path, labels: Path | None) -> ImageSet:
     """Return the images in the IDX file `path`, with the labels in the IDX file `labels`, if any.
 
-    Raises DataError if a header is wrong, or the numbers of images and labels differ. Reading chunks raises it for a
-    damaged file, because no image after the damage can be found.
+    Raises DataError if a header or the size of a file is wrong, or the numbers of images and labels differ. Reading
+    chunks raises it for a damaged file, because no image after the damage can be found.
     """
     with _open(path, IMAGES) as images:
         shape = images.shape
@@ -226,7 +228,10 @@ def labels_beside(path: Path) -> Path | None:
 
 @contextmanager
 def _open(path: Path, dimensions: int) -> Iterator[Idx]:
-    """Open an IDX file. Raises DataError unless it has this many dimensions and the size that its header declares."""
+    """Open an IDX file. Raises DataError unless it has this many dimensions and the size that its header declares.
+
+    Of a compressed file, only an upper bound of the unpacked size is known here.
+    """
     with ExitStack() as stack:
         try:
             stream: IO[bytes] = stack.enter_context(path.open("rb"))
@@ -302,10 +307,11 @@ Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
 
 
 def folder_images(folder: Path) -> ImageSet:
-    """Return the PNG, JPEG and TIFF files below `folder`, sorted by class, the name of the subfolder, and then by path.
+    """Return the PNG, JPEG and TIFF files below `folder`, sorted by class and then by path.
 
-    Files directly in the folder have no class. Hidden files and other kinds of files are skipped; links to folders are
-    not followed. Raises DataError if there is no image, or if both the folder and subfolders have images.
+    The class of a file is the name of its subfolder of `folder`. Files directly in `folder` have no class. Hidden
+    files and folders and other kinds of files are skipped; links to folders are not followed. Raises DataError if there
+    is no image, or if there are images both directly in `folder` and in subfolders; ConfigError without Pillow.
     """
     check_pillow()
     classes = sorted(
@@ -335,7 +341,11 @@ def folder_images(folder: Path) -> ImageSet:
 
 
 def decoded(entries: Iterable[Entry], label_type: pl.DataType | None, most: int, pixels: int) -> Iterator[Chunk]:
-    """Yield chunks of images that are read one by one; label_type: None without labels."""
+    """Yield chunks of images that are read one by one; damaged images count as images.
+
+    label_type    type of the labels; None without labels
+    most, pixels  see ImageSet.chunks
+    """
     images: list[NDArray[np.uint8]] = []
     names: list[str] = []
     labels: list[object] = []
@@ -362,7 +372,10 @@ def decoded(entries: Iterable[Entry], label_type: pl.DataType | None, most: int,
 
 
 def _files(folder: Path) -> list[Path]:
-    """List all image files below a folder, sorted by path. Raises OSError for a folder that cannot be read."""
+    """List the image files below a folder, sorted by path, except hidden ones.
+
+    Raises OSError for a folder that cannot be read.
+    """
     paths: list[Path] = []
     for place, folders, files in walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]
@@ -374,7 +387,7 @@ def _is_image(file: Path) -> bool:
     return file.suffix.lower() in SUFFIXES and file.name[0] != "." and not file.is_dir()
 
 
-# Encoded images are read this many at a time, because their sizes are known only when they are decoded.
+# Rows of encoded images that are read at a time. Sizes of images are known only when they are decoded.
 ENCODED_ROWS = 256
 
 
@@ -382,11 +395,13 @@ def table_images(source: Source, column: str | None, target: str | None) -> Imag
     """Return the images in a table.
 
     column  the column of images: binary (encoded images), a struct with a binary field `bytes` (as Hugging Face
-            writes them), or arrays of whole numbers from 0 to 255 or booleans. An array has shape (rows, columns),
-            (rows, columns, channels) or, for square images, (pixels,). None for the only column of these types.
+            writes them), or arrays or lists of whole numbers from 0 to 255 or booleans. An array has shape (rows,
+            columns), (rows, columns, channels) or, for square images, (pixels,). A list has the pixels of a square
+            image. None for the only column of these types.
     target  the column of labels; None for a column with a usual name, if any.
 
-    Raises DataError if there is no such column, and ConfigError if both are the same column.
+    Raises DataError if there is no column of images or no column of this name. Raises ConfigError if both are the same
+    column, or for encoded images without Pillow.
     """
     column = _image_column(source, column)
     if target is not None:
@@ -407,7 +422,9 @@ def table_images(source: Source, column: str | None, target: str | None) -> Imag
 def array_images(images: Any, labels: Any) -> ImageSet:
     """Return the images of a numpy array [images, rows, columns] or [images, rows, columns, channels].
 
-    labels  [images], or None.
+    labels  labels of the images, [images], or None.
+
+    Raises DataError.
     """
     where = "the array of images"
     if images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
@@ -551,7 +568,7 @@ def _check_array(where: str, shape: tuple[int, ...]) -> None:
 
 
 def _list_width(source: Source, column: str) -> int:
-    """Return the number of pixels of the first image of a column of lists."""
+    """Return the number of pixels of the first image of a column of lists. Raises DataError if all are missing."""
     for batch in source.batches([column], ENCODED_ROWS):
         lengths = cells(batch, column).list.len().drop_nulls()
         if len(lengths):

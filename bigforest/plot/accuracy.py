@@ -1,4 +1,4 @@
-"""Charts of the accuracy on out-of-bag rows. Each is drawn from a table, which is computed from the report of a forest.
+"""Charts of the accuracy on out-of-bag rows. Each is drawn from a table computed from the out-of-bag report.
 
 error             by number of trees
 rounds            loss by number of rounds of the boosted stage
@@ -46,7 +46,7 @@ _POINTS = 500
 
 
 def error_table(forest: Forest) -> pl.DataFrame:
-    """Return columns trees, error, rows and standard_error, for numbers of trees with which a row is out of bag."""
+    """Return columns trees, error, rows and standard_error, for numbers of trees with which some row is out of bag."""
     curve = forest.oob.curve
     return with_standard_error(forest, curve.select("trees", pl.col(curve.columns[1]).alias("error"), "rows"))
 
@@ -57,8 +57,8 @@ def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
     errors  table with columns error and rows, the number of rows out of bag; errors on no rows are left out
 
     For classes, the standard error is binomial. For regression, it is the error times the relative standard deviation
-    of the losses with all trees, divided by the root of the number of rows. If rows are weighted, it is null, because
-    the report does not have their weights.
+    of the losses with all trees, divided by the root of the number of rows. It is null if rows are weighted, because
+    the report does not have their weights, and for a regression whose losses are all 0 or of a single row.
     """
     error, rows = pl.col("error"), pl.col("rows")
     if forest.oob.weighted:
@@ -210,7 +210,7 @@ _NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: Forest) -> bool:
-    """Return True if the forest has a rejection curve: for classes, unless boosting biases the out-of-bag rows."""
+    """Return True if the forest has a rejection curve: classes, out-of-bag rows, and no boosting, which biases them."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
@@ -249,7 +249,11 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
 
 
 def _spaced_labels(marks: pl.DataFrame, top: float) -> pl.Series:
-    """Return the values of reject_above as texts; an empty text if it would touch the text to its left, or the axis."""
+    """Return the values of reject_above as texts; empty where a text would touch the text to its left or the axis, or
+    its point lies above the chart.
+
+    top  largest error of the chart
+    """
     texts, last = [], (-1.0, -1.0)
     for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
         apart = predicted - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
@@ -285,7 +289,8 @@ _SIDE = 320
 
 
 def shown_classes(forest: Forest, label: Any = None) -> list[int]:
-    """Return the codes of the classes to show: `label` if given, the second of two, or the classes with most rows."""
+    """Return the codes of the classes to show, ascending: `label` if given, the second of two, or the _CLASSES with
+    most out-of-bag rows."""
     if label is not None:
         return [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
     if len(forest.classes) == 2:
@@ -319,10 +324,10 @@ def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
 def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
     """Return columns score, found, false_alarms and precision, by descending score.
 
-    score         rounded down to 1 / STEPS; the other columns are about rows with at least this score
-    found         their share of the rows of the class (recall, true positive rate); null if the class has no row
-    false_alarms  their share of the other rows (false positive rate); null without other rows
-    precision     share of rows of the class among them
+    score         rounded down to a multiple of 1 / STEPS; the other columns are about rows with at least this score
+    found         share of the rows of the class that have it (recall, true positive rate); null if the class has no row
+    false_alarms  share of the other rows that have it (false positive rate); null if there are no other rows
+    precision     share of rows of the class among the rows that have it
     """
     step = (pl.col("score") * STEPS).floor().cast(pl.Int32)
     counted = (
@@ -406,7 +411,7 @@ def _tables_by_class(
 
 
 def _names(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None) -> dict[int, str]:
-    """Return the labels of the shown classes, by code, each followed by its text."""
+    """Return the labels of the shown classes, by code, each followed by its text if there are texts."""
     names = labels_of(forest.classes)
     return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown}
 

@@ -39,7 +39,7 @@ WIDTH, HEIGHT = 420, 280
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Label of all values that are not shown separately.
 OTHERS = "(others)"
-# Bytes of address space of a process that draws charts: V8, the engine of vl_convert, reserves nearly 70 GB.
+# Address space in bytes that a process needs to draw charts: V8, the engine of vl_convert, reserves nearly 70 GB.
 _ADDRESSES = 75_000_000_000
 # Characters of a name or a label that are shown.
 _SHOWN = 40
@@ -55,7 +55,7 @@ def altair() -> Any:
 def without_checks() -> AbstractContextManager[None]:
     """Return a context in which Altair does not compare parts of charts with their schema.
 
-    The comparison would take a seventh of the time of a report. Tests compare all pictures.
+    The comparison takes a seventh of the time of a report. Tests compare all pictures.
     """
     context: AbstractContextManager[None] = altair().utils.schemapi.debug_mode(False)
     return context
@@ -69,7 +69,7 @@ def one_line(value: object, most: int = _SHOWN) -> str:
 
 
 def labels_of(values: Sequence[object]) -> list[str]:
-    """Return values as different texts, because axes merge equal texts."""
+    """Return values as texts that all differ, because axes merge equal texts."""
     labels: dict[str, None] = {}
     for value in values:
         text, number = one_line(value), 2
@@ -106,7 +106,10 @@ def number_text(value: float, digits: int = 4, sign: str = "") -> str:
 
 
 def most_different(predictions: Mapping[str | None, float], most: int) -> list[str | None]:
-    """Return the levels with the lowest and with the highest predictions, at most `most`; None is the missing level."""
+    """Return the `most` levels with the lowest and the highest predictions, ascending; None is the missing level.
+
+    predictions  prediction of each level; more than `most`
+    """
     ranked = sorted(predictions, key=lambda level: predictions[level])
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 
@@ -190,7 +193,7 @@ def converter() -> Any:
 
 
 def _specification(chart: Any) -> dict[str, Any]:
-    """Return the chart in Vega-Lite, not validated, which takes as long as drawing. Tests validate all pictures."""
+    """Return the chart in Vega-Lite. It is not validated: this would take as long as drawing. Tests validate all."""
     return dict(chart.to_dict(validate=False))
 
 
@@ -225,7 +228,10 @@ _LARGEST_MOMENT = 1e15
 
 
 def milliseconds(forest: Forest) -> dict[str, float]:
-    """Return the unit of each feature of dates or datetimes, by name: the milliseconds of 1 in its numbers."""
+    """Return for each feature of dates or datetimes, by name, how many milliseconds the number 1 means.
+
+    The result is empty for a forest on ranks, whose thresholds are not dates.
+    """
     if forest.config.ranks:
         return {}
     step_of = {}

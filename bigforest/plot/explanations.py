@@ -43,8 +43,8 @@ def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
 
     curves  the table `dependence`
 
-    For a category, `level` is set; otherwise `value`. If there are more than MOST_LEVELS levels, return those with the
-    lowest and the highest predictions for the class whose prediction varies most.
+    For a category, `value` is null; otherwise `level` is. If there are more than MOST_LEVELS levels, return those with
+    the lowest and the highest predictions for the class whose prediction varies most with this feature.
     """
     table = curves.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
@@ -65,7 +65,10 @@ def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
 
 
 def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
-    """Draw a small picture per feature, all on the same scale; steps: units of dates, see `milliseconds`."""
+    """Draw a small picture per feature, all with the same y axis; steps: units of dates, see `milliseconds`.
+
+    Only the _CLASSES classes whose predictions vary most are drawn.
+    """
     alt = altair()
     if "class" not in curves.columns:
         curves = curves.with_columns(pl.lit("").alias("class"))
@@ -166,9 +169,9 @@ def surface_table(surfaces: pl.DataFrame, feature: str, other: str) -> pl.DataFr
 
     surfaces  the table `dependence-pairs`
 
-    For a category, x or y is a level. For numbers, a cell goes from x to right, or from y to top: its edges are the
-    midpoints of neighbouring values. If a category has more than _LEVELS levels, return those with the lowest and the
-    highest mean predictions.
+    For a category, x or y is a level. For numbers, a cell goes from x to right, or from y to top. Edges between cells
+    are midpoints of neighbouring values; the outer edges are the lowest and the highest value. If a category has more
+    than _LEVELS levels, return those with the lowest and the highest mean predictions.
     """
     table = surfaces.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
@@ -242,7 +245,7 @@ def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: i
 
     contributions  the table of contributions, of a single row.
     values         values of the row, by feature.
-    most           number of steps; the other features share a last step.
+    most           number of features with a step of their own; all others share one more step.
     """
     row = contributions.row(0, named=True)
     changes = {name.removeprefix(_PREFIX): row[name] for name in contributions.columns if name.startswith(_PREFIX)}
@@ -290,7 +293,8 @@ def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame
 
     change  contribution of the feature to the prediction of a row
     offset  of the point across the axis, see `_offsets`
-    level   rank of the value among the rows, from 0 to 1, for numbers and dates; null for categories and missing values
+    level   rank of the value among the rows, from 0 to 1, if the column has numbers or dates; null for text, booleans
+            and missing values
     rows    (argument) the explained rows, in their order
     """
     names = [name for name in contributions.columns if name.startswith(_PREFIX)]
@@ -381,7 +385,7 @@ _COLOURED = 7
 
 
 def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
-    """Return row numbers, two coordinates of each row, float64 [rows, 2], and their share of the scatter of the rows.
+    """Return row numbers, two coordinates of each row, float64 [rows, 2], and the share of the scatter they explain.
 
     neighbors  the table `neighbors`.
 
@@ -414,7 +418,9 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
 def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:
     """Return columns row, x, y and target (text for classes, otherwise a number), and the share of the scatter.
 
-    target  the target of all rows of the table.
+    target  target of all rows of the table, not only of the drawn ones.
+
+    The _COLOURED most frequent classes of the drawn rows have texts; the others become OTHERS.
     """
     rows, place, share = coordinates(neighbors)
     values = target.alias("").gather(rows)  # as in `cells`

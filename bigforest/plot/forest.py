@@ -47,7 +47,7 @@ def depth_table(forest: Forest) -> pl.DataFrame:
 def leaves_table(forest: Forest) -> pl.DataFrame:
     """Return columns from, to and leaves: the number of leaves with at least `from` and fewer than `to` bag rows.
 
-    Both are powers of 2. With weights, the weight of the bag rows counts.
+    Both are powers of 2. If rows are weighted, the total weight of the bag rows is used in place of their number.
     """
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     weight = pl.col("weight").cast(pl.Float64) * step
@@ -105,7 +105,7 @@ def leaves_chart(forest: Forest) -> Any:
 
 
 def _size(low: float, high: float, whole: bool) -> str:
-    """Return the bin of sizes from `low` to before `high` as text; for whole numbers, to its last number."""
+    """Return the bin of sizes from `low` to before `high` as text; for whole numbers, to the last one in the bin."""
     if not whole:
         return f"{low:g} to {high:g}"
     return f"{low:g}" if high - low <= 1 else f"{low:,.0f} to {high - 1:,.0f}"
@@ -135,8 +135,9 @@ TITLES = {
 
 
 def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
-    """Return the most important features: columns feature (text), importance, and lower and upper, which are two
-    standard errors away.
+    """Return the MOST_FEATURES most important features: columns feature (text), importance, lower and upper.
+
+    lower, upper  importance minus and plus two standard errors
 
     importance  columns feature, importance and standard_error, which is null for a forest of one tree.
     """
@@ -170,7 +171,7 @@ def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
 DEPTH = 3
 MOST_DEPTH = 8
 _CLASSES = 7
-# Characters of a line of text that fit in a leaf, and of a name that shares the line with other names.
+# Characters of a line of text that fit in the width of a leaf, and of a name that shares the line with other names.
 _LINE, _NAME = 20, 9
 # In pixels: distance of leaves, distance of levels, and height of a bar. Width of a bar, in distances of leaves.
 _LEAF, _LEVEL, _BAR = 150, 92, 12
@@ -182,8 +183,8 @@ _BELOW, _ABOVE = 0.26, 0.44
 def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Return tables of nodes, bars and edges of tree `number` down to a depth.
 
-    nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the two lines of the condition; for a
-           leaf its prediction), rows (a text)
+    nodes  node, x (nodes without drawn children are 1 apart), depth, above and text (the two lines of the condition;
+           for a leaf an empty text and its prediction), rows (a text)
     bars   node, begin, end (positions on x), depth, label and value: a bar for each class, as wide as its share; for
            regression one bar, whose value is the mean
     edges  x, depth of a node; x2, depth2 of its child
@@ -263,7 +264,7 @@ def _first_levels(levels: list[str], room: int) -> str:
 
 
 def _answer(forest: Forest, row: dict[str, Any]) -> str:
-    """Return the prediction of a leaf as text: the mean, or the most frequent class."""
+    """Return the prediction of a leaf as text: the mean, or the most frequent class, the first among ties."""
     if forest.is_regression:
         return number_text(row["value"])
     counts = row["counts"]

@@ -61,7 +61,8 @@ class Pictures:
     """Plots of a forest: `forest.plot.error()` and so on return Altair charts, which notebooks show.
 
     forest  the forest to plot.
-    how     options of `bigforest.explain_forest` about the run: threads, memory, scratch, listener, scheduler.
+    how     options of `bigforest.explain_forest` about the run: threads, memory, scratch, listener, scheduler. None for
+            the defaults.
 
     All plots raise ConfigError if the extra `plot` is not installed, or the forest lacks the data for the plot.
 
@@ -77,7 +78,9 @@ class Pictures:
     how: dict[str, Any] | None = None
 
     def error(self) -> Any:
-        """Plot the out-of-bag error against the number of trees, with a band of two standard errors.
+        """Plot the out-of-bag error against the number of trees, with a band of two standard errors to each side.
+
+        If rows are weighted, there is no band.
 
         Examples
         --------
@@ -213,7 +216,7 @@ class Pictures:
         data : table or path
             Rows with the features of the forest.
         features : sequence of str or None, default=None
-            Names of features. None for the most important.
+            Names of features. None for those with the largest decrease of impurity.
 
         Examples
         --------
@@ -237,7 +240,7 @@ class Pictures:
         data : table or path
             Rows with the features of the forest.
         row : int, default=0
-            Number of the row.
+            Number of the row, from 0.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
 
@@ -268,7 +271,7 @@ class Pictures:
         return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
 
     def contributions(self, data: Any) -> tuple[Any, Any]:
-        """Return `waterfall` of the first row, and `swarm`, from one explanation of all their rows."""
+        """Return the plots `waterfall` of the first row and `swarm`, from one call of `explain`."""
         first, (rows, of) = self._row(data, 0), self._sample(data)
         table = self._contributions(pl.concat([first, rows]), None)
         waterfall = self._waterfall(table.filter(pl.col("row") == 0), first, 0)
@@ -293,14 +296,14 @@ class Pictures:
         return leaves_chart(self.forest)
 
     def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
-        """Plot the upper levels of a tree: conditions, classes and rows.
+        """Plot the upper levels of a tree: conditions, classes or means, and numbers of bag rows.
 
         Parameters
         ----------
         number : int, default=0
             Number of the tree, from 0.
         depth : int, default=3
-            Levels below the root to draw.
+            Levels below the root to draw, at most 8.
 
         Examples
         --------
@@ -400,8 +403,8 @@ class Pictures:
     def opened(self, data: Any) -> Iterator[Source]:
         """Open a table as a Source, within a `with` block. Raises ConfigError if `data` is None.
 
-        Plots and explanations take the Source as `data`: all are of the same rows, even if a file is replaced meanwhile
-        or a stream can be read only once.
+        Several plots and explanations can take the Source as `data`. They then use the same rows, even if a file is
+        replaced meanwhile or a stream can be read only once.
         """
         if data is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
@@ -411,7 +414,7 @@ class Pictures:
             yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
     def _check_oob(self, classes: bool = False) -> None:
-        """Raise ConfigError if no row is out of bag; with `classes`, also for a regression forest."""
+        """Raise ConfigError without Altair, an out-of-bag report or out-of-bag rows; with `classes`, for regression."""
         altair()
         if classes and self.forest.is_regression:
             raise ConfigError("this plot is for classification, and this is a regression forest")
@@ -461,7 +464,7 @@ class Pictures:
             return pl.concat(list(source.batches([*source.schema], _SLICE, row, row + 1)))
 
     def _sample(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
-        """Return a sample of `most` rows of a table, or all rows if there are fewer; and the number of all rows."""
+        """Return a sample of `most` rows of a table, or all rows if it has fewer, and the number of all rows."""
         with self.opened(data) as source:
             chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0
@@ -472,8 +475,8 @@ class Pictures:
             return pl.concat(pieces), source.rows
 
 
-# The plots by name, in their order: the data that a plot needs to be drawn by default, see `_possible` ("" for never by
-# default), and its arguments.
+# For each plot, in their order: the condition under which it is drawn by default, one of those in `_possible` ("" for
+# never), and its arguments, by the names that `plot_forest` has for them.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
     "rounds": ("rounds", ()),
@@ -534,11 +537,12 @@ def plot_forest(
     row : int, default=0
         Number of the row of the waterfall, from 0.
     tree : int, default=0
-        Number of the tree to draw, from 0.
+        Number of the tree to plot, from 0.
     depth : int, default=3
-        Levels of the tree below the root to draw, at most 8.
+        Levels of this tree below the root to draw, at most 8.
     features : sequence of str, optional
-        Features of dependence, and two of surface. None for those with the largest decrease of impurity.
+        Features of dependence and surface; surface needs exactly two. None for those with the largest decrease of
+        impurity.
     label : optional
         Class of waterfall, swarm, surface and interactions, and the positive class of reliability, roc and
         precision-recall. None for the second of two classes, otherwise the most frequent one; for the last three, the
@@ -562,7 +566,7 @@ def plot_forest(
     FormatError
         For a damaged forest.
     OutputExistsError
-        If a file exists.
+        If a file exists and `overwrite` is False, or if `out` is a file.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pieces of the page of a report. Only this module writes HTML, and it escapes all text from data."""
+"""Pieces of the page of a report. In `report/`, only this module writes HTML, and it escapes all text from data."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table with numbers aligned right. A click on a heading sorts the rows."""
+    """Return a table, numbers aligned right. With more than _UNSORTED_ROWS rows, a click on a heading sorts them."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
     head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))

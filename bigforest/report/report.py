@@ -1,7 +1,8 @@
 """`bigforest.report_forest`: a report about a forest as one self-contained HTML file.
 
-It shows the forest with its data and options; accuracy; errors by class, by row (the largest out-of-bag losses) and by
-slice of the table; importance of the features and dependence on them; trees; and how to reproduce the forest.
+Its sections are: the forest with its data and options; accuracy; errors by class, by row (the largest out-of-bag
+losses) and by slice of the table; importance of the features and dependence on them; trees; and how to reproduce the
+forest.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def card(forest: Forest) -> list[str]:
 
 
 def again(forest: Forest) -> list[str]:
-    """Return the command that grows the forest again, the seed, the versions and the fingerprint of the table."""
+    """Return pieces of HTML: the command that grows the forest again, the seed, versions and fingerprint of the table.
+
+    A merged forest has no such command.
+    """
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
     if origin is not None and origin.fingerprint:
@@ -96,7 +100,10 @@ def again(forest: Forest) -> list[str]:
 
 
 def command(forest: Forest) -> list[str]:
-    """Return the words of the command that grows the forest again, with DATA in place of a table in memory."""
+    """Return the words of the command that grows the forest again, with DATA in place of a table without a path.
+
+    It has the options that differ from the defaults, and always trees, seed and task.
+    """
     origin, config = forest.origin, forest.config
     words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
     words += ["--target", forest.spec.target.name]
@@ -128,7 +135,8 @@ def _list_values(values: list[Any]) -> str:
 
 # Number of slices of a numeric feature.
 _PARTS = 5
-# Most slices of a category: its most frequent levels. A numeric feature with no more values has a slice for each.
+# Most slices of a category: its most frequent levels. A numeric feature with no more values, where missing counts as
+# one, has a slice for each.
 _LEVELS = 20
 # Smallest slice, in rows.
 LEAST_ROWS = 20
@@ -138,8 +146,10 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Forest) -> pl.DataFrame:
-    """Return columns row and error of the out-of-bag rows. The error is 1 for a wrong or rejected prediction; in
-    regression, it is the loss."""
+    """Return columns row and error of the out-of-bag rows.
+
+    The error is 1 for a wrong or rejected prediction, otherwise 0. For regression, it is the loss (`number_losses`).
+    """
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = number_losses(forest)
@@ -149,7 +159,9 @@ def row_errors(forest: Forest) -> pl.DataFrame:
 
 
 def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
-    """Return the rows of largest out-of-bag loss: columns row, truth, prediction, p_truth (of classes only) and loss.
+    """Return the `most` rows of largest out-of-bag loss, the largest first.
+
+    The columns are row, truth, prediction, p_truth (for classes only) and loss.
 
     p_truth  probability of the true class
     loss     for classification -log(p_truth), with p_truth at least the eps of float64; for regression the squared
@@ -173,12 +185,16 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
 
 
 def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
-    """Return the slices of largest excess: columns feature, slice (a text), rows, error, standard_error and excess.
+    """Return the `most` slices of largest excess, the largest first.
 
-    slice   part of the rows, at least LEAST_ROWS: a fifth of a numeric feature by quantiles, one value of a feature
-            with few values, one level of a category, or the missing values
-    excess  error of the slice minus the error of all rows, in standard errors of the slice; always positive. Among many
-            slices, some have a high excess by chance
+    The columns are feature, slice (a text), rows, error, standard_error and excess.
+
+    source  training table
+
+    slice   out-of-bag rows, at least LEAST_ROWS: a fifth of a numeric feature by quantiles, one value of a feature with
+            few values, one level of a category, or the missing values
+    excess  error of the slice minus the error of all rows, in standard errors of the slice. Slices without a positive
+            excess are left out. Among many slices, some have a high excess by chance
     """
     errors = row_errors(forest)
     rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
@@ -226,7 +242,7 @@ def _value(value: object) -> str:
 
 
 _CLASSES = 10
-# Headings in place of column names that are too short for a page.
+# Headings in place of column names that readers of a page may not understand.
 _HEADINGS = {
     "p_truth": "probability of the truth",
     "most_often": "most often predicted instead",
@@ -286,7 +302,10 @@ def _rejection(plot: Pictures) -> list[str]:
 
 
 def wrong(plot: Pictures, source: Source | None) -> list[str]:
-    """Return the confusion, the worst classes and rows, and the worst slices of the training table `source`."""
+    """Return HTML of the confusion, the worst classes and rows, and the worst slices of the training table `source`.
+
+    Without out-of-bag rows the list is empty; without a table there are no slices.
+    """
     forest = plot.forest
     if not forest.has_oob or not forest.oob.rows_used:
         return []
@@ -310,8 +329,10 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
 
 
 def worst_classes(forest: Forest) -> pl.DataFrame:
-    """Return the classes of lowest recall, worst first: columns class, rows, recall, precision, f1 and most_often, the
-    class most often predicted for its wrong rows."""
+    """Return the _CLASSES classes of lowest recall, worst first.
+
+    The columns are class, rows, recall, precision, f1 and most_often, the class predicted for most of the wrong rows.
+    """
     metrics, confusion = forest.oob.metrics, forest.oob.confusion
     assert confusion is not None
     wrong = confusion.filter(pl.col("truth") != pl.col("prediction")).sort("rows", descending=True, maintain_order=True)
@@ -391,7 +412,7 @@ def report_forest(
     out : str or Path, default="report.html"
         Output file; its name ends in .html.
     trees : int, default=3
-        Number of trees to draw, the first ones.
+        Number of trees to draw, beginning with the first; 0 for none.
     overwrite : bool, default=False
         Replace an existing file.
     threads, scratch, memory, listener : optional
@@ -411,7 +432,7 @@ def report_forest(
     FormatError
         For a damaged forest.
     OutputExistsError
-        If `out` exists.
+        If `out` exists and `overwrite` is False.
 
     Examples
     --------
@@ -455,7 +476,7 @@ def _page(plot: Pictures, source: Source | None, trees: int) -> str:
 
 
 def _explain(plot: Pictures, source: Source | None) -> Explanation:
-    """Explain the forest and, for the training table, its out-of-bag rows, by one call: it reads the table once."""
+    """Explain the forest and, with the training table, its out-of-bag rows, in one call, which reads the table once."""
     if source is None or not plot.forest.has_bags:
         return plot.explain(["importance", "trees"], rules=_RULES)
     if not plot.forest.oob.rows_used:

@@ -1,4 +1,4 @@
-"""Forests from forests: merging, and pruning and calibrating with labelled rows.
+"""Forests made from forests: merging, and pruning and calibrating with labelled rows.
 
 A merged forest has the trees of all forests, in the order of the forests, renumbered. Its run.parquet keeps the origin
 of each tree (forest/run_file.py). Its configuration has the number of all trees, and the seed of the first forest,
@@ -6,9 +6,10 @@ which is used for random draws in prediction only. There is no out-of-bag report
 and votes cannot be recovered exactly from the reports of the forests.
 
 Pruning and calibrating count the rows of each class that reach each node (`_count_rows`); the whole forest is in
-memory. Calibration replaces the class counts of the leaves by the counts of these rows (Ho 1995, section 5). Pruning
-goes bottom up: a node becomes a leaf if its majority class is right on more of the rows that reach it than the leaves
-below it together, or, if requested, on as many (Quinlan 1987, reduced error pruning).
+memory. Calibration replaces the class counts of the leaves that rows reach by the counts of these rows (Ho 1995,
+section 5). Pruning goes bottom up: a node becomes a leaf if its majority class is right on more of the rows that reach
+it than the leaves below it together, or, if requested, on as many (Quinlan 1987, reduced error pruning). All three drop
+the boosted stage.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def merge(
     """Merge forests into the forest `out`, with trees in the order of the forests.
 
     The forests must have the same dataspec and the same options except for trees, seed and refine. If they are shrunk
-    by different lambdas, the merged forest is shrunk by the mean of the lambdas, weighted by the numbers of trees. A
-    row group of nodes is in memory at a time.
+    by different lambdas, the merged forest is shrunk by the mean of the lambdas, weighted by the numbers of trees. The
+    same holds for the powers, whose mean is rounded to quarters. One row group of nodes is in memory at a time.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def merge(
     Raises
     ------
     ConfigError
-        If the forests do not match, or have trees in common.
+        If there are fewer than two forests, or if they do not match, have trees in common or were grown with boosting.
     FormatError
         For a damaged forest.
     OutputExistsError
@@ -134,7 +135,7 @@ def merge(
             copy_targets(headers, directory, merged)
         if config.keep_votes:
             copy_votes(headers, directory, merged)
-        # Pruned and calibrated trees stay so, and run.parquet has to tell it.
+        # The merged forest has pruned or calibrated trees, too, and run.parquet must say so.
         revised = [stage for forest in forests for stage in forest.files.stages if stage in (PRUNED, CALIBRATED)]
         seconds = {**dict.fromkeys(revised, 0.0), "merge": time.perf_counter() - begin}
         # Mean lambda, and mean power rounded to quarters, weighted by trees: near the best values the loss is flat.
@@ -217,7 +218,7 @@ class Revision(NamedTuple):
     stage   name in run.parquet.
     rows    name of the table of labelled rows, in messages.
     use     name of the operation, in messages.
-    known   effect if the forest was trained on the same rows, in a notice.
+    known   effect on the result if the forest was trained on the same rows, for a notice.
     part    function that changes a part of the forest by the number of rows of each class that reach its nodes, int64
             [nodes, classes].
     """
@@ -240,10 +241,10 @@ def revise(
     overwrite: bool,
     listener: Listener | None,
 ) -> Forest:
-    """Revise a forest by the rows of `data`, and write it to `out`.
+    """Revise a forest by the rows of `data`, and write it to `out`, without its boosted stage.
 
-    Raises ConfigError, DataError for rows that cannot be predicted or have no known label, FormatError and
-    OutputExistsError.
+    Raises ConfigError for regression or boosting, DataError for rows that cannot be predicted, for an unknown label, or
+    if no row has a label, FormatError and OutputExistsError.
     """
     resources = resources_of(threads, scratch, None)
     forest = opened_forest(forest)
@@ -294,7 +295,8 @@ def _count_rows(
     resources: Resources,
     listener: Listener,
 ) -> list[NDArray[np.int64]]:
-    """Count the rows of each class that reach each node, int64 [nodes, classes] for each part."""
+    """Count the rows of each class that reach each node, int64 [nodes, classes] for each part. Rows without a label do
+    not count. Raises DataError if none has one."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec = forest.spec
@@ -344,8 +346,9 @@ def calibrate_forest(
 ) -> Forest:
     """Re-estimate the class probabilities of the leaves from the rows of `data`, and write the forest `out`.
 
-    A leaf that no row reaches is not changed. All rows have the same weight, even if training used weights. The whole
-    forest is held in memory. The calibrated forest has no out-of-bag report.
+    A leaf that no row reaches is not changed. All rows have the same weight, even if training used weights. Rows
+    without a label are ignored. The whole forest is held in memory. The calibrated forest has no out-of-bag report and
+    no boosted stage.
 
     Parameters
     ----------
@@ -412,9 +415,10 @@ def prune_forest(
     overwrite: bool = False,
     listener: Listener | None = None,
 ) -> Forest:
-    """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is held in memory.
+    """Prune every tree of a classification forest on a tuning set, and write the forest `out`.
 
-    The pruned forest has no out-of-bag report.
+    Rows without a label are ignored. The whole forest is held in memory. The pruned forest has no out-of-bag report and
+    no boosted stage.
 
     Parameters
     ----------

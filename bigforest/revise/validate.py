@@ -36,7 +36,7 @@ from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
 
 # Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
-# Pieces of a batch per thread: slow threads leave pieces to the others.
+# Pieces of a batch per thread. Fast threads take over pieces from slow ones.
 _PIECES = 4
 _WHERE = "the validation set"
 # End of the notice if the forest was trained on the validation rows.
@@ -168,7 +168,8 @@ def _count_errors(
     truth  int32 [rows], class of each row; -1 if it is unknown, and the row is not counted.
     votes  float64 [rows, classes], votes of the earlier trees, to which these trees add.
 
-    A rejected row counts as wrong, too. Raises DataError if a value is missing and some splits are on projections.
+    A rejected row counts as wrong, too. Raises DataError if a value is missing, some splits are on projections and the
+    forest has no fill values.
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
@@ -194,10 +195,10 @@ def _count_errors(
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
-    """Return the places of the features.
+    """Return the places of the features in the table.
 
-    Raises ConfigError for regression; DataError unless the table has all features, and labels that the
-    forest knows.
+    Raises ConfigError for regression. Raises DataError if the table lacks a feature or the target, has a label that the
+    forest does not know, or has no label at all.
     """
     if spec.target.is_regression:
         raise ConfigError(

@@ -50,7 +50,7 @@ from bigforest.storage.paths import as_path
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
 # Names of options, as docstrings have them, and the names of the parameters.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
-# Options of columns that fit adds to the table, and its parameters with their values.
+# Options that name columns which `fit` adds to the table, and the parameters of `fit` that have their values.
 _ADDED = {"weight": "sample_weight", "group": "groups"}
 # Parameters for one tree on all rows, which leaves no row out of bag.
 _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}
@@ -70,10 +70,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_estimators : int, default=100
-        Number of trees, or the maximum with `stop_oob`. 1 for the family tree.
+        Number of trees, or the maximum with `stop_oob`. Must be 1 for the family tree.
     min_samples_split : int or float, default=2
-        Minimum number of bag rows in a node that is split. A float is a fraction of the rows. With weights, all but
-        the first two count as rows of mean weight.
+        Minimum number of bag rows in a node that is split. A float is a fraction of the rows, rounded up. With
+        weights, all but the first two count as rows of mean weight.
     min_weight_fraction_leaf : float, default=0.0
         Minimum share of the total weight in a leaf; without weights, of the number of rows.
     max_samples : int or float, default=None
@@ -82,19 +82,19 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         Whether to compute `oob_score_` and the out-of-bag predictions. A callable is the score, `oob_score(truth,
         prediction)`.
     warm_start : bool, default=False
-        Whether `fit` adds trees to the existing forest, up to `n_estimators`. Table, weights and all other parameters
-        must be the same. The result is the same as that of one fit with all trees.
+        Whether `fit` adds trees to the existing forest, up to `n_estimators`. The table, the weights and all other
+        parameters that change the forest must be the same. The result is the same as that of one fit with all trees.
     random_state : int, RandomState or None, default=0
         Random seed. With 0, the default, every fit gives the same forest. None draws another seed for each fit.
     n_jobs : int, default=None
-        Number of threads. None for all processors, or, in worker processes of joblib, the share that joblib allows. The
-        forest does not depend on it.
+        Number of threads. None for all processors, or, in worker processes of joblib, the share that joblib allows.
+        Negative numbers count from all processors, as in joblib: -1 is all. The forest does not depend on it.
     verbose : int, default=0
-        1 prints the stages of a fit with their times, 2 also their progress.
+        1 prints notices and the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
         Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
-        are always categories; in pandas, categories that are numbers with an order or not whole, or dates, are compared
-        by value.
+        are always categories. Exceptions are pandas categories of dates, of fractions, or of numbers that are
+        ordered up or down: they are compared by value.
     memory : int or str, default=None
         Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
         on it.
@@ -123,8 +123,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         The trees, as estimators, each with its nodes as `tree_`. With several outputs, entry i is the i-th tree
         of each.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, recomputed when requested. All outputs have the same, unless
-        rows are drawn by class.
+        Rows in the bag of each tree, recomputed when requested. They are the same for all outputs. Not available for
+        several outputs if rows are drawn by class.
     oob_score_ : float
         With `oob_score`: the score of the out-of-bag predictions.
     """
@@ -142,7 +142,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return len(self.forests_[0])
 
     def __getitem__(self, number: int) -> ForestTree:
-        """Return one tree, see `estimators_`."""
+        """Return the tree of this number, see `estimators_`."""
         return self.estimators_[number]
 
     def __iter__(self) -> Iterator[ForestTree]:
@@ -189,9 +189,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
-        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every call.
+        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every access.
 
-        Raises AttributeError where outputs have bags of their own.
+        Raises AttributeError for several outputs whose rows are drawn by class, because their bags differ.
         """
         check_is_fitted(self)
         if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
@@ -368,7 +368,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _training_options(
         self, X: Any, frame: Any, names: Sequence[str], sample_weight: Any, class_weights: Sequence[Any]
     ) -> dict[str, Any]:
-        """Return the options of `train` but for the columns that are added to the table of X, `frame`."""
+        """Return the options of `train`, except for columns of weights and groups. Raises ConfigError.
+
+        frame  table of X
+        names  names of its columns
+        """
         weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
         options = training_options(
             self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(class_weights)
@@ -395,7 +399,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return homes
 
     def _grows_further(self, options: Mapping[str, Any], outputs: int) -> bool:
-        """Return True if more trees are requested than exist. Raises ConfigError."""
+        """Return True for more trees than exist; for the same number warn and return False.
+
+        Raises ConfigError for fewer trees, or for other parameters or outputs than those of the existing forest.
+        """
         trees, grown = options["trees"], len(self)
         if trees < grown:
             raise ConfigError(
@@ -468,7 +475,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return checked
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:
-        """Return X, validated by scikit-learn; objects, as in lists with None, and longer floats become float64."""
+        """Return X, validated by scikit-learn. Objects, as in lists with None, and longer floats become float64."""
         X = validate_data(self, X, accept_sparse="csr", ensure_all_finite="allow-nan", reset=reset)
         if X.dtype.kind == "O" or (X.dtype.kind == "f" and X.dtype.itemsize > 8):
             X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite="allow-nan")
@@ -480,7 +487,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return {feature.name: column[feature.column or feature.name] for feature in forest.spec.features}
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
-        """Return columns of the out-of-bag report by output, float64 [rows of X, columns]; NaN without votes."""
+        """Return columns of the out-of-bag report by output, float64 [rows of X, columns].
+
+        Rows without votes have NaN, with a warning.
+
+        names_of  function that returns the names of the columns for the forest of an output
+        """
         outputs = []
         for forest in self.forests_:
             names = names_of(forest)
@@ -500,7 +512,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return outputs
 
     def _scored(self, truth: Any, prediction: NDArray[Any], voted: NDArray[np.bool_], score: Callable[..., Any]) -> Any:
-        """Score the rows `voted`: by the parameter oob_score if it is a function, else by `score`."""
+        """Score the rows `voted`: by the parameter oob_score if it is a function, else by `score`. NaN without rows."""
         if not voted.any():
             return float("nan")
         chosen = self.oob_score if callable(self.oob_score) else score
@@ -532,7 +544,7 @@ def warn_of_order(X: Any, **columns: Any) -> None:
 def _added_columns(values_of: Mapping[str, Any], frame: Any, taken: Sequence[str]) -> dict[str, pl.Series]:
     """Return the columns to add to the table of X, by option.
 
-    values_of  the values of each option of _ADDED; None for no column
+    values_of  values of each option of _ADDED; None for no column
     taken      names that the columns may not have
     """
     columns = {}
@@ -546,7 +558,12 @@ def _added_columns(values_of: Mapping[str, Any], frame: Any, taken: Sequence[str
 
 
 def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
-    """Return a listener that prints stages of a run, and with verbose=2 their progress. Raises ConfigError."""
+    """Return a listener that prints notices and stages of a run, and from verbose=2 on their progress.
+
+    renamed  function that renames columns and options in a notice.
+
+    With verbose=0 it prints nothing. Raises ConfigError for another type than an integer.
+    """
     if not isinstance(verbose, int | np.integer):
         raise ConfigError(f"verbose must be a whole number, not {verbose!r}")
     if not verbose:

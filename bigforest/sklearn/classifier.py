@@ -31,11 +31,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         An impurity of classes, see `impurity` of `bigforest.train`; "log_loss" is "entropy".
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
         Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is the default of the
-        family: "sqrt", or more if that has a clearly lower out-of-bag error, but all for tree and rotation. A feature
-        that is constant in the node does not use up a draw: see `constants`.
+        family: "sqrt", or more if small forests have a clearly lower out-of-bag error with them; all for tree and
+        rotation. A feature that is constant in the node does not use up a draw: see `constants`.
     min_samples_leaf : "auto", int or float, default="auto"
-        Minimum number of bag rows in a leaf. A float is a fraction of the rows. Weights count as for
-        `min_samples_split`. "auto" is 1, and 2 if a class weighs more than twice another.
+        Minimum number of bag rows in a leaf. A float is a fraction of the rows, rounded up. With weights, all but the
+        first count as rows of mean weight. "auto" is 1, or 2 if a class weighs more than twice another.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
@@ -269,7 +269,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self._of_largest(self._shares(X, trees))
 
     def _of_largest(self, shares: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
-        """Return the class with the largest share, by row and output."""
+        """Return the class with the largest share for each row and output, the lowest class among ties."""
         return joined(
             [
                 classes.take(output_shares.argmax(axis=1))
@@ -336,7 +336,11 @@ def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
 
 
 def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:
-    """Return the option class_weight. Weights of classes without rows are dropped, as in scikit-learn."""
+    """Return the option class_weight of an output.
+
+    Weights of classes without rows are dropped, as in scikit-learn, if all classes with rows have weights. Otherwise,
+    and for a wrong weight, raises ConfigError.
+    """
     if weights is None or (isinstance(weights, str) and weights in ("balanced", "balanced_subsample")):
         return weights
     if type(weights).__name__ == "Series" and hasattr(weights, "to_dict"):  # of pandas: the classes are its index

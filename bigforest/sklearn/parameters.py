@@ -1,4 +1,4 @@
-"""Conversion of the estimators' parameters to options of `bigforest.train`; most have the same name."""
+"""Conversion of the estimators' parameters to options of `bigforest.train`. Most names are the same."""
 
 from __future__ import annotations
 
@@ -87,10 +87,11 @@ def training_options(
 
 
 def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of class_weight="balanced_subsample".
+    """Return the options for class_weight="balanced_subsample", to be added to `options`.
 
-    Stratified bags keep the class shares, so balanced weights are balanced in each bag, too. Raises ConfigError for
-    groups, and for another sampling.
+    Stratified bags keep the class shares, so weights that are balanced in the table are balanced in each bag, too.
+    Without bags, the weights are only balanced in the table. Raises ConfigError for bags with groups or with another
+    sampling.
     """
     balanced = {**options, "class_weight": "balanced"}
     if not TrainConfig.of(**balanced).bootstrap:
@@ -103,7 +104,7 @@ def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_shared(parameters: Mapping[str, Any], outputs: int) -> None:
-    """Raise ConfigError for a parameter that would give the outputs different numbers of trees."""
+    """Raise ConfigError for a parameter with which the outputs would have other bags or other numbers of trees."""
     if parameters.get("sampling") in BOOSTED:
         raise ConfigError(
             f"sampling={parameters['sampling']!r} follows the errors of one output, and y has {outputs}; use "
@@ -116,7 +117,7 @@ def _check_shared(parameters: Mapping[str, Any], outputs: int) -> None:
 
 
 def seed_of(random_state: Any) -> int:
-    """Return a seed: the given number, or one drawn as in scikit-learn's estimators."""
+    """Return a seed: the given number, or one drawn as in scikit-learn's estimators. Raises ConfigError below 0."""
     if _is_whole(random_state):
         if random_state < 0:
             raise ConfigError(f"random_state must be at least 0, not {random_state!r}")
@@ -125,7 +126,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def threads_of(n_jobs: Any) -> int | None:
-    """Return the number of threads; None for all processors. Raises ConfigError."""
+    """Return the number of threads, or None for all processors. Raises ConfigError."""
     if n_jobs is None:
         # Set by joblib for its workers, which share the processors.
         most = os.environ.get("NUMBA_NUM_THREADS", "")
@@ -137,9 +138,10 @@ def threads_of(n_jobs: Any) -> int | None:
 
 @contextmanager
 def names_of_parameters(called: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
-    """Let errors name options and columns as the estimators do; yield a function that renames columns in a message.
+    """Let errors name options and columns as the estimators do. Yield a function that renames both in a message.
 
-    called  texts in messages, such as the quoted names of columns that fit has added, and the parameters they are from.
+    called  parameter to write for each text in a message, such as the quoted name of a column that `fit` has added. The
+            block may add texts.
     """
 
     def renamed(message: str) -> str:
@@ -159,7 +161,10 @@ def _is_whole(value: Any) -> bool:
 
 
 def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
-    """Return a number of rows from a parameter: a count, or a fraction of `rows`."""
+    """Return a number of rows from a parameter: a count, or a fraction of `rows`, rounded up, but at least `least`.
+
+    Raises ConfigError.
+    """
     if _is_whole(value) and value >= least:
         return int(value)
     if isinstance(value, float | np.floating) and 0.0 < value <= 1.0:
@@ -171,7 +176,7 @@ def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
 
 
 def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
-    """Return max_samples as a fraction of the rows."""
+    """Return max_samples as a fraction of the rows, 1.0 for None. Raises ConfigError."""
     if max_samples is None:
         return 1.0
     if bootstrap is False:

@@ -37,8 +37,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         if that has a lower out-of-bag error, and all for tree and rotation. A feature that is constant in the node does
         not use up a draw: see `constants`.
     min_samples_leaf : "auto", int or float, default="auto"
-        Minimum number of bag rows in a leaf. A float is a fraction of the rows. "auto" is 2, or 1 if all features are
-        drawn because of a lower out-of-bag error (see `max_features`). Weights count as for `min_samples_split`.
+        Minimum number of bag rows in a leaf. A float is a fraction of the rows, rounded up. "auto" is 2, or 1 if all
+        features are drawn because of a lower out-of-bag error (see `max_features`). With weights, all but the first
+        count as rows of mean weight.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree.
@@ -208,7 +209,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
 
 def _numbers(predictions: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
-    """Return predictions of `Forest.predict` as an array."""
+    """Return the predictions of `Forest.predict` as an array; only the quantiles if `quantiles`, their number, is not
+    0."""
     if isinstance(predictions, np.ndarray):
         return predictions
     return predictions.drop("prediction").to_numpy() if quantiles else predictions["prediction"].to_numpy()

@@ -103,7 +103,7 @@ def check_dense(y: Any) -> None:
 
 
 def outputs_of(y: Any) -> list[Any]:
-    """Return the columns of a target, one for each output. Columns of frames keep their types."""
+    """Return the columns of a target, one for each output. With several, columns of frames keep their types."""
     if isinstance(y, pl.DataFrame):
         columns = y.get_columns()
     elif package_of(y) == "pandas" and hasattr(y, "columns"):
@@ -135,7 +135,10 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
-    """Return the classes in ascending order, the class number of each row, and the labels as a column."""
+    """Return the classes in ascending order, the class number of each row, and the labels as a column.
+
+    Raises DataError for missing labels, and for classes that differ only in spaces around them.
+    """
     labels = np.asarray(y)
     if labels.dtype.kind == "O" and any(label is None or type(label).__name__ == "NAType" for label in labels):
         raise DataError("Input y contains None or NA, which is no class; drop these rows")
@@ -151,7 +154,10 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
 
 
 def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
-    """Return labels as forests store them: whole numbers, booleans, or text. Sorting the text may change the order."""
+    """Return labels as forests store them: whole numbers, booleans, or text.
+
+    Sorted as text, labels may be in another order than before.
+    """
     if labels.dtype.kind == "f":  # whole numbers: check_classification_targets refuses others
         labels = labels.astype(np.int64)
     return pl.Series(labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()])
@@ -183,7 +189,7 @@ def _is_number(value: Any) -> bool:
 
 
 def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
-    """Return the row weights; a single number applies to every row."""
+    """Return the row weights; a single number applies to every row. Raises DataError for unusable weights."""
     if isinstance(sample_weight, Real):
         sample_weight = np.full(frame.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(

@@ -31,7 +31,7 @@ class FittedArrays(NamedTuple):
 
     children_left, children_right  int64, -1 in leaves
     feature         int64, number of the column of X; -2 in leaves and oblique nodes
-    threshold       float64, rows with at most this value go left; -2.0 in leaves, NaN in nodes on categories
+    threshold       float64, rows with at most this value go left; -2.0 in leaves, NaN in nodes on listed levels
     missing_go_to_left  uint8
     value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the predicted number; shrunk
                     if the forest is shrunk
@@ -79,11 +79,11 @@ class FittedArrays(NamedTuple):
 
 
 class ForestTree(BaseEstimator):  # type: ignore[misc]
-    """Estimator that predicts with one tree of a forest, and has the classes of the forest.
+    """Estimator that predicts with one tree of a forest, and has the same classes as the forest.
 
     The estimators in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all given rows, with the
-    forest's parameters except those about bags. With several outputs, the estimator has the tree of this number of each
-    output. The parameters of the forest, its classes and its numbers of features and outputs are attributes of the
+    forest's parameters except those about bags. With several outputs, the estimator has tree `number` of each output.
+    The parameters of the forest, its classes and its numbers of features and outputs are attributes of the
     tree, too.
 
     Parameters
@@ -91,7 +91,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     estimator : BigForestClassifier or BigForestRegressor
         The forest.
     number : int, default=0
-        Number of the tree in the forest. A tree grown by `fit` is drawn as tree 0.
+        Number of the tree in the forest. A tree grown by `fit` is tree 0 of a new forest.
     random_state : int, RandomState or None, default=None
         Random seed of `fit`. None for the `random_state` of the forest. Trees of a fitted forest have its seed.
 
@@ -115,7 +115,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("tree_", None)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Grow the tree on all rows, see `BigForestClassifier.fit`."""
+        """Grow one tree on all rows, see `BigForestClassifier.fit`, in place of the tree of the forest."""
         alone = self.estimator._single_tree()
         if self.random_state is not None:
             alone.set_params(random_state=self.random_state)
@@ -232,7 +232,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
             return only([np.log(shares) for shares in self._forest._shares(X, trees=[self._number])])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy, or R2 for regression."""
+        """Return the accuracy of the tree, or R2 for regression."""
         score: float = type(self.estimator).score(self, X, y, sample_weight)
         return score
 
