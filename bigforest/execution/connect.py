@@ -35,7 +35,7 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
                connect to while the block runs; or "threads".
     listener   gets a notice if the scheduler does not answer soon.
 
-    Raises ConfigError for other values and ClusterError when nothing answers at the address.
+    Raises ConfigError for other values and asynchronous clients, and ClusterError when nothing answers at the address.
     """
     if scheduler is None:
         client = _active_client()

@@ -92,7 +92,7 @@ class Resources:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files, as far as the system allows: many trees or workers have an open file each."""
+    """Raise the limit of open files, as far as the system allows: in passes each thread opens many at once."""
     for asked in _OPEN_FILES if resource is not None else ():
         limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         target = asked if hard_limit == resource.RLIM_INFINITY else min(asked, hard_limit)

@@ -1,9 +1,9 @@
 """The part of the executor that runs in the workers of a Dask cluster.
 
-Every task on a cluster is `perform`: it runs one step (`call_each`, `reduce_calls`, `merge_packed` or `finish_parts`)
-on the threads of its worker. Each worker runs one task at a time, on any number of Dask threads, so that the process
-stays within its memory. Arguments arrive as bytes that the scheduler does not unpickle, because unpickling a Store
-opens files.
+Every task on a cluster, except for `make_seat`, is `perform`: it runs one step (`call_each`, `reduce_calls`,
+`merge_packed` or `finish_parts`) on the threads of its worker. Each worker runs one task at a time, on any number of
+Dask threads, so that the process stays within its memory. Arguments arrive as bytes that the scheduler does not
+unpickle, because unpickling a Store opens files.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def perform(
     inputs: Sequence[TaskResult] = (),
     seat: Seat | None = None,
 ) -> TaskResult:
-    """Task: run `step(request, shared, *arguments, *values of inputs)`; `shared` and `arguments` are pickled tuples."""
+    """Task: run `step(request, shared, *arguments, *values of inputs)`; `shared` and `arguments` are pickled tuples.
+
+    If an input has a failure, return it without running the step.
+    """
     from distributed import get_worker
 
     failed = next((each for each in inputs if each.failure is not None), None)

@@ -328,7 +328,7 @@ _ADVICE = f"give the table the forest was grown on; {api('explain_forest')} take
 class OutOfBagRows(NamedTuple):
     """Rows with their targets, and the bags of the trees.
 
-    bags  None if all rows are out of bag of all trees.
+    bags  bags of the rows `table.labelled_rows`; None if all rows are out of bag of all trees.
     """
 
     table: RowTable
@@ -456,9 +456,9 @@ class ExplainJob:
         return OutOfBagRows(table, bags)
 
     def chosen_positions(self, default_sample: int) -> NDArray[np.uint32]:
-        """Return the requested rows, or a sample (see `requested`), as positions among the rows with a target.
+        """Return the requested rows, or a sample (see `requested`), as positions in `labelled_rows`, ascending.
 
-        Raises ConfigError for a requested row without a target.
+        Raises ConfigError for a requested row without a target, or of weight 0.
         """
         labelled = self.oob.table.labelled_rows()
         if not self.options.rows:

@@ -1,7 +1,8 @@
-"""Permutation importance: the increase of the loss when features are permuted among out-of-bag rows.
+"""Permutation importance: the increase of the out-of-bag loss when features are permuted among rows.
 
-Without a boosted stage, losses of single trees are averaged over the trees (tree_losses.py). With a boosted stage,
-losses of whole predictions are averaged over the rows (prediction_losses.py).
+Without a boosted stage, features are permuted among the out-of-bag rows of each tree, and the losses of single trees
+are averaged over the trees (tree_losses.py). With a boosted stage, features are permuted among all rows, and the losses
+of whole out-of-bag predictions are averaged over the rows (prediction_losses.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
                 trees (Breiman 2001, section 10). The loss is the error, log loss, squared error or deviance.
     scaled      importance divided by its standard error.
 
-    With a boosted stage, the loss of the whole prediction is used, and there is no table `permutation-trees`.
+    With a boosted stage, features are permuted among all rows, importance is the mean increase of the loss of the whole
+    out-of-bag prediction of a row, and there is no table `permutation-trees`.
     """
     options, spec = job.options, job.forest.spec
     loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)

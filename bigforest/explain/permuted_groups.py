@@ -33,7 +33,7 @@ class PermutedGroup(NamedTuple):
 
 
 class PermutationRules(NamedTuple):
-    """Rows, the features that are permuted among out-of-bag rows, the loss, and the seed of the orders."""
+    """Rows, the groups of features that are permuted, the loss, and the seed of the orders."""
 
     oob: OutOfBagRows
     groups: list[PermutedGroup]

@@ -49,7 +49,10 @@ class LossSums(NamedTuple):
     rows: NDArray[np.int64]
 
     def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the importance of each group, and its standard error. code: class of the rows; None for all rows."""
+        """Return the importance of each group, and its standard error over the rows.
+
+        code  class of the rows; None for all rows
+        """
         columns = slice(None) if code is None else slice(code, code + 1)
         first, second, third = self.change[..., columns].sum(axis=2)
         weight, squares = self.weight[:, columns].sum(axis=1)

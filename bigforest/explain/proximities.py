@@ -51,10 +51,10 @@ _KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 class ListedLeaves(NamedTuple):
-    """Files of the rows by leaf.
+    """Files of the rows by leaf, see LeafRows of kernels/explain/proximities.py.
 
     begin  int64 [trees + 1], where the leaves of each tree begin in `start`
-    start  uint32, where the rows of each leaf begin
+    start  uint32, where the rows of each leaf begin, and where those of the last leaf of a tree end
     """
 
     files: list[MatrixFile]
@@ -277,7 +277,7 @@ class FillableColumns(NamedTuple):
 
 
 def plan_filling(job: ExplainJob) -> SectionPlan:
-    """Plan `filling`. If a feature had missing values in training, assume that each requested row lacks a value.
+    """Plan `filling`. If a feature had missing values in training, assume that each row to explain lacks a value.
 
     Raises ConfigError for new rows.
     """

@@ -68,7 +68,7 @@ class ExplanationFolder:
         return folder
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError for a forest, a store, or a folder with Parquet files that are not explanations."""
+        """Raise OutputExistsError for another kind of folder of bigforest, and for other Parquet files than tables."""
         kind = known_folder(self.path)
         foreign = next((file for file in files_in(self.path, "*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
