@@ -72,7 +72,7 @@ class Criterion(ABC):
         """Raise DataError if it cannot compare these targets."""
 
     def zero(self, target: TargetSpec) -> float | None:
-        """Return the integer that represents a target of zero (RegressionTarget.zero); None if not needed."""
+        """Return the number, in steps, that represents a target of zero (RegressionTarget.zero); None if not needed."""
         return None
 
     @abstractmethod
@@ -85,7 +85,8 @@ class Criterion(ABC):
         """
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
-        """Return the scores of splits, float64, accurate to 1e-15; -inf if a side weighs less than min_leaf >= 1."""
+        """Return the scores of splits, float64, accurate to 1e-15 of a score; -inf if a side weighs less than min_leaf,
+        which is at least 1."""
         scores = np.empty(len(left))
         split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
         return scores

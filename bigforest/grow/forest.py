@@ -6,11 +6,12 @@
 1. Draw the bag of each tree, and pack its rows into items: row, class, multiplicity (`_bag_items`).
 2. Grow the trees in one call of the kernel (`Family.grow`, kernels/tree/grow.py), in codes, and look up thresholds.
 3. Cut the trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha` (cut.py).
-4. Find the leaves of the out-of-bag rows while the trees and the codes are in memory (`leaves_of`).
+4. Find the leaves of the out-of-bag rows while the trees and the codes are in memory (`leaves_of`); not with boosting.
 5. Write nodes and leaves.
 
-Otherwise groups of parts grow by passes over the store (out_of_core/passes.py), into the same files. The files are a
-function of (store, config), because the split of a node depends only on its rows and its key.
+Otherwise groups of parts grow by passes over the store (out_of_core/passes.py), into the same files. So do large trees
+on a cluster with more workers than parts. The files are a function of (store, config), because the split of a node
+depends only on its rows and its key.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows have 32 bits in the forest table. Kernels that grow in memory keep squared weights in int64.
-# Without replacement, numpy draws at most a billion rows.
+# Without replacement, numpy draws from less than a billion rows.
 _MAX_ROWS = 2**32 - 1
 _MAX_ROWS_IN_MEMORY = 2**31 - 1
 _MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 # With `feature_fraction`, a node repeats the draw until it has a feature. This is the largest mean number of rounds.
 _MAX_ROUNDS = 1_000
-# Bytes of nodes that are kept, so that the first prediction of a forest need not read them.
+# Most bytes of nodes that are kept, so that the first prediction of a forest need not read them.
 _KEPT_BYTES = 1 << 30
 # Kinds of forests whose kernels `compile_for` has compiled in this process.
 _compiled: set[tuple[Any, ...]] = set()
@@ -155,7 +156,10 @@ class Grower:
         self._executor.run_on_all_workers(forget_shared, *self._job[:2])
 
     def grown(self) -> KeptTrees | None:
-        """Return all trees of the forest if they were all grown in this process and kept in memory; otherwise None."""
+        """Return all trees of the forest if they were all grown in this process and kept in memory; otherwise None.
+
+        The trees are handed over: another call returns None.
+        """
         parts = [self._kept[first] for first in sorted(self._kept)]
         if sum(nodes.roots.size for part in parts for nodes in part) < self._job.config.trees:
             return None
@@ -163,7 +167,7 @@ class Grower:
         return KeptTrees(parts, self._job.store.spec, self._decreases)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """Write these parts, except for existing ones. Call `advance` with the number of trees that were finished."""
+        """Write these parts, except for existing ones. Call `advance` with numbers of trees: finished, or existing."""
         missing = missing_parts(self._job, parts, advance)
         if self._plan.limits is None:
             self._grow_in_memory(missing, advance)
@@ -267,7 +271,7 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
 class GrownTrees(NamedTuple):
     """Trees that were grown in one call of the kernel, and the leaves of their out-of-bag rows.
 
-    left_out  None if all rows are in all bags, and with boosting
+    left_out  None without bootstrap, and with boosting
     """
 
     trees: TreeArrays

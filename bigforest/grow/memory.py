@@ -1,8 +1,8 @@
 """Choose how a forest grows within the memory: whole trees in memory, or by passes over the store.
 
-`choose_grow_plan` tries growing in memory, first with all workers and then with fewer, and after that passes. The
-memory of a plan is the sum of the bytes that the family declares (memory_model.py TreeMemory, PassMemory) and of the
-bytes that all families need.
+`choose_grow_plan` tries growing in memory, first with all workers and then with fewer, and after that passes. With
+boosting, one worker grows the trees in memory. The memory of a plan is the sum of the bytes that the family declares
+(memory_model.py TreeMemory, PassMemory) and of the bytes that all families need; passes may use the whole budget.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_t
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.store.format import BLOCK_ROWS, block_count
 
-# Share of the rows that are in a bag drawn with replacement.
+# Share of the rows that are in a bag of as many draws as rows, with replacement.
 _DRAWN = 1.0 - math.exp(-1.0)
-# Most rows of all trees of a part together, so that its table stays small compared with the codes. Names of part files
-# depend on it.
+# Most rows of all trees of a part together, unless one tree has more, so that its table stays small compared with the
+# codes. Names of part files depend on it.
 _PART_ROWS = 1_000_000
-# A forest has at least _PARTS parts, so that cores stay busy to the end and a crash loses little. Small forests have
-# fewer, but at least _MIN_PARTS, so that the trees of a part have _MIN_PART_ROWS rows together: writing and reading a
-# part takes as long as growing trees of half as many rows.
+# Trees are divided among about _PARTS parts, or more because of _PART_ROWS, so that cores stay busy to the end and a
+# crash loses little. Small forests have fewer, but about _MIN_PARTS, so that the trees of a part have _MIN_PART_ROWS
+# rows together: writing and reading a part takes as long as growing trees of half as many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART_ROWS = 1 << 16
 # Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
-# trees save tasks, as long as their rows take at most _WAITING_BYTES.
+# trees save tasks: at most _MAX_TREES_OF_CLUSTER, or more if their rows take at most _WAITING_BYTES.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
-# A tree of at least this many bag rows is divided among the workers of a cluster if there are fewer trees than workers.
-# Each worker gets this many subtrees, so that none waits long for the largest one.
+# Trees of at least _SPREAD_ROWS bag rows are divided among the workers of a cluster if there are fewer parts than tasks
+# that run at once. There are about _SUBTREES subtrees for each of these, so that none waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
 # With boosting, all rows are routed through each grown tree. Bytes of a node and its ballot for that, without counts.
 _BOOSTED_NODE_BYTES = 48
 # Bytes of the weight of a row.
 _WEIGHT_BYTES = 8
-# A worker must have room for a subtree of at least this many bag rows.
+# A worker must have room for a subtree of at least this many different bag rows.
 _MIN_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MAX_CELLS = 1 << 18
@@ -93,7 +93,7 @@ _SPLITS_PER_SUBTREE = 4
 class GrowPlan:
     """Decisions of growing.
 
-    workers  number of threads
+    workers  number of threads of each process
     limits   limits of passes over the store, which split large nodes; None if whole trees grow in memory
     group    trees that share passes
     memory   most bytes of anonymous memory
@@ -115,6 +115,8 @@ def part_size(rows: int, trees: int) -> int:
 
 def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) -> GrowPlan:
     """Return the fastest plan within the budget. Raise ConfigError, naming the smallest budget, if nothing fits.
+
+    Also raise ConfigError for a table that the family cannot split.
 
     Trees grow in memory if the codes and the growing trees fit together, so that no page of the store is read twice.
     """
@@ -194,7 +196,7 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
     """Return the plan for `size` concurrent tasks of a cluster if whole trees fit.
 
-    If there are fewer trees than tasks, large trees grow by passes until there are subtrees for all tasks.
+    If there are fewer parts than tasks, large trees grow by passes until there are subtrees for all tasks.
     """
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
@@ -257,7 +259,10 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
-    """Return the smallest budget with which one worker can grow the trees, in memory or by passes."""
+    """Return the smallest budget with which one worker can grow the trees, in memory or by passes.
+
+    By passes, the budget may be up to 1 MiB too large.
+    """
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:
         return whole
@@ -323,11 +328,11 @@ def _repeats(shape: Shape, config: TrainConfig) -> float:
 
 
 def _most_subtree_rows(shape: Shape, needs: PassMemory, memory: int, cut: int) -> int:
-    """Return the most rows of a node whose subtree can be grown, and written, in this memory.
+    """Return the most different rows of a node whose subtree can be grown, and written, in this memory.
 
     cut  bytes of a node while its tree is cut
 
-    A subtree has at most two nodes per row.
+    A subtree has fewer than two nodes per different row.
     """
 
     def needed(rows: int) -> int:

@@ -1,6 +1,6 @@
 """Grow the sequences of the boosted stage (forest/refinement.py).
 
-Each row is left out by LEFT_OUT of the SEQUENCES, which are chosen by the number of the row or, with groups, of its
+Each row is left out by LEFT_OUT of the SEQUENCES, which are drawn by the number of the row or, with groups, of its
 group. So every row can be evaluated by LEFT_OUT sequences. A sequence is a task:
 
 1. Read the codes of the rows of the sequence.
@@ -87,8 +87,8 @@ class Bins(NamedTuple):
 
     kind   one of NUMBERS, GAPS, LEVELS and POOLED
     of     uint8 [codes], bin of each known code
-    cuts   float64 [bins], threshold above each bin, for numbers; the last one is infinite
-    codes  uint32 [bins], code of each bin, for categories
+    cuts   float64 [bins], threshold above each bin, for numbers; infinite for the last bin and for missing values
+    codes  uint32 [bins], code of each bin, for categories; 0 for a bin that several levels share
     """
 
     kind: np.uint8
@@ -228,7 +228,7 @@ def _most_bins(rows: int) -> int:
 
 
 def node_counts(rows: int, features: int, outputs: int) -> int:
-    """Return the number of counts and sums of a node, by bin; rows: rows of all sequences together."""
+    """Return about the number of counts and sums of a node, by bin; rows: rows of the table that the stage uses."""
     return _features_per_tree(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
 
 

@@ -6,7 +6,7 @@
     rows out of bag ── find_left_out ──────────────────────► GrownSplits or ProjectedSplits, for routing rows
 
 A tree that splits on features routes rows by codes. For a tree that splits on projections, values are looked up by
-codes (`code_view`), or the cells are values already.
+codes, or the cells are values already (`decoded`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ all blocks add up to exactly the size of the bag.
 
 Stratified and balanced bags are drawn in this way for each class separately, from the number of its rows in each block.
 In a stratified bag the draws of a class are its share of the rows; in a balanced one (Chen, Liaw and Breiman 2004) all
-classes have as many draws as the smallest class. With groups, groups are drawn instead of rows, and every row follows
-its group.
+classes have as many draws as the smallest class with rows. With groups, groups are drawn instead of rows, and every row
+follows its group.
 
 Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows.
 Whether a row is held out depends only on its number (with groups, the number of its group) and on the option
@@ -64,7 +64,7 @@ class Sampler:
         self.store = store
         self.config = config
         self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
-        self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
+        self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree of the last `draw_boosted`, and its bag
         self._by_class = config.bootstrap and config.draws_by_class
         strata = len(store.spec.target.classes) if self._by_class else 1
         counts = []
@@ -87,7 +87,10 @@ class Sampler:
         return _make_sampler, (self.store, self.config)
 
     def draw_boosted(self, tree: int, weights: NDArray[np.int64]) -> None:
-        """Draw the bag of a tree grown with boosting. weights: int64 [rows], positive weights of the rows."""
+        """Draw the bag of a tree grown with boosting, and keep it until the next call.
+
+        weights  int64 [rows], positive weights of the rows
+        """
         ends = np.cumsum(weights, dtype=np.uint64)
         counts = np.zeros(weights.size, np.uint16)
         draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
@@ -96,10 +99,12 @@ class Sampler:
     def draws(self, tree: int) -> NDArray[Any] | None:
         """Return the draws of a tree, from which the bag of each block is computed.
 
-        int64 [blocks, strata]  draws in each block; the strata are the classes if drawn by class, else all rows
+        int64 [blocks, strata]  draws in each block; the strata are the classes if drawn by class, else one of all rows
         uint16 [groups]         multiplicity of each group, with groups
         uint16 [rows]           multiplicity of each row, with boosting
         None                    without bootstrap
+
+        Raises ConfigError for a tree grown with boosting whose bag is not the last one drawn.
         """
         if not self.config.bootstrap:
             return None
@@ -146,9 +151,10 @@ class Sampler:
         return counts
 
     def _draw_rows(self, tree: int, block: int, draws: NDArray[Any], drawable: Any) -> NDArray[np.uint16]:
-        """Draw how often each row of the mask `drawable` of a block is in the bag of a tree, uint16 [drawable rows].
+        """Draw how often each drawable row of a block is in the bag of a tree, uint16 [drawable rows].
 
-        draws  result of `draws`, int64 [blocks, strata]
+        draws     result of `draws`, int64 [blocks, strata]
+        drawable  mask of the drawable rows of the block, or slice(None) for all
         """
         if not self._by_class:
             return _draw_uniformly(int(self._counts[block, 0]), tree, block, self.config, int(draws[block, 0]))
@@ -162,9 +168,10 @@ class Sampler:
         first         number of the first row
         multiplicity  uint16 [rows], how often each row is in the bag
 
-        Wide weights are divided by WeightSpec.search, rounded up or down at random so that the expected value is exact,
-        and clipped to the range from 1 to 65,535. Other weights are exact. Raises DataError if the weight times the
-        multiplicity of a row exceeds 65,535.
+        This is the weight of the row in the table times its multiplicity, 0 for rows that are not in the bag. Wide
+        weights are divided by WeightSpec.search; the products are rounded up or down at random, so that the expected
+        value is exact, and clipped to the range from 1 to 65,535. Products of other weights are exact. Raises DataError
+        if one of these exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -249,7 +256,7 @@ def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> 
 
 
 def _draw_uniformly(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
-    """Make `draws` draws among `size` rows of a block. Return how often each row was drawn, uint16 [size]."""
+    """Make `draws` draws among `size` drawable rows of a block. Return how often each was drawn, uint16 [size]."""
     if not config.replace:  # all rows in one class
         return _draw_by_class(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
     counts = np.zeros(size, np.uint16)
@@ -260,9 +267,9 @@ def _draw_uniformly(size: int, tree: int, block: int, config: TrainConfig, draws
 def _draw_by_class(
     classes: NDArray[np.uint16], tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """Draw how often each row of a block is in the bag, uint16 [rows of the block].
+    """Draw how often each drawable row of a block is in the bag, uint16 [drawable rows].
 
-    classes  uint16 [rows of the block], class of each row
+    classes  uint16 [drawable rows], class of each of these rows
     draws    int64 [classes], draws from each class
     """
     counts, order = np.zeros(classes.size, np.uint16), np.empty(classes.size, np.uint16)
@@ -303,9 +310,9 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
     classes  number of classes, for bags that are drawn class by class
 
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average, with a standard deviation of at most
+    Of n rows, d draws with replacement leave out about n exp(-d / n) on average, with a standard deviation of at most
     sqrt(n) / 2. A bag that is drawn by class has at most one more draw per class, because the draws of each class are
-    rounded, and at least 1.
+    rounded, and at least 1. With groups the bound is the number of all rows.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
@@ -316,7 +323,10 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf draws."""
+    """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf draws.
+
+    With weights or groups, min_leaf is no bound of the rows of a leaf. The option max_depth is a bound as well.
+    """
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
     if config.group is None and not config.weighs_rows:  # groups have any size, and min_leaf counts weights

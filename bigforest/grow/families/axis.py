@@ -68,8 +68,8 @@ def dictionary_of(store: Store) -> CodeDictionary:
 class RandomSearch(FeatureSearch):
     """The search for the best of some random splits."""
 
-    # For each numeric feature whose cut is drawn: the split number (kernels/scan/categorical_missing.py), and the
-    # largest code below the threshold.
+    # For each numeric feature whose cut is drawn: the number of its order of codes (FeatureSearch), and the largest
+    # code below the threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def _histogram(self, feature: int, most: int) -> Histogram:
@@ -203,7 +203,7 @@ class FeatureTable(TableView):
 
 
 class AxisFamily(Family):
-    """A family of trees that split on features: the best of all splits, or the best of a random one per feature."""
+    """A family of trees that split on features: the best of all splits, or of one random split per drawn feature."""
 
     uses_values = False
     oracle = "tests/naive/tree.py"

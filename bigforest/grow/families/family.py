@@ -33,7 +33,7 @@ class TreeCall(NamedTuple):
     """Trees that grow in memory in one call of the kernel.
 
     first   number of the first tree
-    by_row  codes of the table, row by row
+    by_row  codes of the table, row by row (`Family.row_cache`)
     """
 
     sampler: Sampler
@@ -76,7 +76,7 @@ class Family(ABC):
         return features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """Return the number of terms of a large oblique node, given the number of features; 0 without oblique nodes."""
+        """Return an estimate of the most terms of an oblique node of a table of this many features; 0 if none is."""
         return 0.0
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
@@ -87,7 +87,7 @@ class Family(ABC):
         return config.drawn_features(columns)
 
     def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:
-        """Return the number of trees that grow in memory in one call of the kernel."""
+        """Return the most trees that grow in memory in one call of the kernel."""
         return 1
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Family(ABC):
 
     @abstractmethod
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
-        """Grow whole trees in memory, as many as `trees_per_call`; shared: the result of `shared`."""
+        """Grow whole trees in memory, at most `trees_per_call`; shared: the result of `shared`."""
 
     @abstractmethod
     def passed_table(

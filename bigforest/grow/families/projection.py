@@ -5,9 +5,9 @@ looked up by code, and a dictionary may be larger than memory. So all values are
 and a range of its dictionary at a time, in sweeps over the codes (`decode_table`). A run of blocks has a file for each
 type of values, little-endian, in C order; checksums of each column of each block are kept in memory:
 
-    .4  float32 [columns, rows of the run]  features whose values are all float32
-    .8  float64 [columns, rows of the run]  other features
-    .1  uint8   [columns, rows of the run]  features whose values are all whole numbers below 256
+    .4  float32 [columns, rows of the run]  other features whose values float32 represents exactly
+    .8  float64 [columns, rows of the run]  all others
+    .1  uint8   [columns, rows of the run]  features whose values are whole numbers from 0 to 255
 
 Oracle: grow/forest.py grow_tree, which holds all values in memory.
 """
@@ -65,7 +65,7 @@ _WRITTEN_TERM = 64
 MEASURED = 48
 
 
-# Values of a byte.
+# Number of values of a byte.
 _BYTE = 256
 # Types of the matrices of BlockValues, in their order, by the bytes of a value.
 _TYPES = {np.dtype(kind).itemsize: np.dtype(kind) for kind in PROJECTIONS.cells}
@@ -232,13 +232,16 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
-    """Return True if all values are whole numbers of size at most `most`. Reads chunks, as the array may be mapped."""
+    """Return True if all values are whole numbers of size at most `most`; with `most` infinite, infinity is one.
+
+    Reads chunks, as the array may be mapped.
+    """
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     return all(((np.floor(chunk) == chunk) & (np.abs(chunk) <= most)).all() for chunk in chunks)
 
 
 def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:
-    """Return the pool with the thresholds of nodes that split on a single column; dictionaries: of the columns."""
+    """Return the pool with thresholds also for nodes that split on a single column; dictionaries: of the columns."""
     axis = nodes.feature >= 0
     offsets, low, high = dictionaries
     start = offsets[nodes.feature[axis]]
@@ -249,7 +252,7 @@ def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: Direction
 
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """A TableView whose cells are values. The data of a tree are sums for class means, axes, or a subspace."""
+    """A TableView whose cells are values. The data of a tree are sums for class means, axes, a subspace, or None."""
 
     decoded: DecodedTable
 

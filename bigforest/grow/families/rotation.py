@@ -7,15 +7,17 @@ For each tree:
 3. Grow the tree on these codes as on features.
 4. Write its nodes as terms in the units of the table (`in_terms`).
 
+If `axes_from` names some features, each of the others is an axis of its own (`with_others`).
+
 By passes a block of values is projected on the axes of each tree (`RotationTable.view`). Families with other axes
 override `RotationFamily.axes`.
 
 Principal components (Rodriguez, Kuncheva and Alonso 2006): the features of a tree are divided at random into disjoint
 subsets. The components of a subset are computed from a sample of the rows. All components are kept, so a tree has as
-many axes as features. With rotation "pca" the sample is three quarters of all rows. With "pca-classes" it is three
-quarters of the rows of the tree's bag with some classes, which are drawn again for each subset; a row counts as often
-as it is in the bag. Values are counted in whole steps, so sums do not depend on batches of rows, and the sums of
-blocks are added, in memory and by passes alike.
+many axes as features. With rotation "pca" the sample is about three quarters of all rows. With "pca-classes" it is
+about three quarters of the rows of some classes in the tree's bag; the classes are drawn again for each subset, and a
+row counts as often as it is in the bag. Values are counted in whole steps, so sums do not depend on batches of rows,
+and the sums of blocks are added, in memory and by passes alike.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
 def with_others(
     config: TrainConfig, axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Extend axes of the rotated features, float64 [axes, rotated], to all features. Append an axis for each other one.
+    """Extend axes of the rotated features, float64 [axes, rotated], to all features.
+
+    Each feature that is not rotated gets an axis of its own, after the others.
 
     scale  float64 [features], see RotationFamily.tree_axes
 
@@ -120,7 +124,7 @@ def with_others(
 
 
 def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return random directions, float64 [axes, features]."""
+    """Return random directions, float64 [axes, features], each weight multiplied by the scale of its feature."""
     axes = np.empty((config.axes or scale.size, scale.size))
     with np.errstate(over="ignore"):
         draw_axes(axes_key(config.seed, tree, 0), config.orthogonal, axes)
@@ -183,7 +187,7 @@ def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
 
 
 def in_steps(spans: Spans, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
+    """Return values of a feature in whole steps above the smallest value; zeros if the size of a step is 0."""
     if not step_size(spans, feature):
         return np.zeros(values.size, np.int64)
     low = spans.low[feature]
@@ -192,7 +196,7 @@ def in_steps(spans: Spans, feature: int, values: NDArray[np.float64]) -> NDArray
 
 
 def step_size(spans: Spans, feature: int) -> float:
-    """Return the size of a step of a feature; 0 without a finite range."""
+    """Return the size of a step of a feature; 0 if its range is 0 or not finite."""
     span = float(spans.high[feature]) - float(spans.low[feature])
     return span / _STEPS if 0.0 < span < math.inf else 0.0
 
@@ -251,7 +255,8 @@ def moments(
         sum a   sum a*a   sum a*b
         sum b   sum a*b   sum b*b
 
-    values  returns the values of a feature in these rows
+    spans   ranges of the features that axes are made of
+    values  returns the values of one of these features, by its place among them, in these rows
 
     Returns int64 `moments_shape`. The moments of blocks can be added.
     """
@@ -320,7 +325,7 @@ def _eigenvectors(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _rotate_pair(rest: NDArray[np.float64], vectors: NDArray[np.float64], p: int, q: int) -> None:
-    """Make entry (p, q) zero by a rotation of rows and columns p and q."""
+    """Make entry (p, q) of `rest` zero by a rotation of rows and columns p and q. Rotate `vectors` likewise."""
     if rest[p, q] == 0.0:
         return
     theta = float(rest[q, q] - rest[p, p]) / (2.0 * float(rest[p, q]))
@@ -335,7 +340,7 @@ class TreeAxes(NamedTuple):
     """The axes of a tree.
 
     weight  float64 [axes, features], in units of the table
-    spans   range of the projections on each axis
+    spans   bounds of the finite projections on each axis
     lost    bool [axes], axes that are not used: some row of the bag has no finite projection
     """
 
@@ -478,7 +483,7 @@ class RotationFamily(ProjectionFamily):
     def tree_axes(self, sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the axes of a tree in units of the table, float64 [axes, features]; 0 if a feature is not used.
 
-        scale  float64 [features], 1 / deviation of each feature, 0 if it has none
+        scale  float64 [features], 1 / deviation of each feature, or 0 (`feature_scale`)
         """
         config = sampler.config
         rotated = rotated_features(sampler.store.spec, config)
@@ -548,7 +553,7 @@ def _component_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes of the moments, and of a block of rows while its moments are computed.
 
     The moments count twice because the moments of blocks are added to them. A block needs the values of a subset twice,
-    and the sample.
+    and the sample. Both numbers are 0 for random axes.
     """
     if not config.has_components:
         return 0, 0

@@ -3,7 +3,8 @@
 Each node draws some directions: columns of a sparse random matrix (`Sparse`) and, with `mean_difference`, differences
 of class means of the tree or of the node. In memory, kernels draw them (kernels/oblique/search.py). By passes, a large
 node draws the same directions here (`DirectionSearch`), and passes project its rows on them. Class means need sums,
-which are requested first. If all directions are constant, features are tried one by one.
+which are requested one pass earlier: by each node, or once by the tree before it grows. If no direction can be split,
+features are tried one by one.
 
 `SparseDraws` has the data for both ways: the random matrix, the scale of features, and the steps in which features are
 summed.
@@ -91,7 +92,7 @@ _LARGEST_SCALE = 2.0**500
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
 # Further bytes of a row of a growing tree: projections on two directions 16, scratch for sorting projections 24.
 _PROJECTED = 40
-# Share of the features that have a weight in a direction.
+# Share of the features that have a weight in a direction, without the option `density`.
 _SHARE: dict[str, Callable[[int], float]] = {
     "rerf": lambda features: 1 / features,
     "sporf": lambda features: 1 / features,
@@ -135,7 +136,7 @@ class SparseDraws(NamedTuple):
 class SparseObliqueTrees(NamedTuple):
     """Data that all trees of a sparse-oblique forest share.
 
-    step  see kernels/oblique/mean_difference.py Means; empty without differences of means
+    step  see kernels/oblique/mean_difference.py Means; empty without differences of means, and for passes
     """
 
     draws: SparseDraws
@@ -156,7 +157,7 @@ class SparseObliqueTrees(NamedTuple):
 
 
 def sparse_trees(store: Store, config: TrainConfig, most: int | None = None) -> SparseObliqueTrees:
-    """Return the data that all trees share. Raise ConfigError if the random matrices would not fit in memory.
+    """Return the data that all trees share. Raise ConfigError if a random matrix would have too many weights to list.
 
     most  codes of a feature that may be counted at once, for growing by passes. None for growing in memory: count all
           codes, and make the steps of all values
@@ -181,7 +182,7 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
     least, greatest  smallest and largest value of the feature
     whole            True if all values are whole numbers
 
-    The range is 0 if each unit is a step. For a feature without a finite range it is -1, and the size is 0.
+    The range is 0 if each unit is a step. If the range of values is tiny or not finite, -1 and the size 0 are returned.
     """
     span = greatest - least
     if whole and span <= STEPS:
@@ -248,7 +249,10 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 
 
 def _deviation(store: Store, feature: int, most: int | None) -> float:
-    """Return the standard deviation of a column. Sums are rounded once, so they do not depend on the order of rows."""
+    """Return the standard deviation of a column; nan or inf if a value is infinite, or squares overflow.
+
+    Sums are rounded once, so they do not depend on the order of rows.
+    """
     if not np.isfinite(store.ends(feature)).all():
         return math.nan
 
@@ -305,8 +309,9 @@ class DirectionSearch(HistogramSearch):
     spans           ranges of the features
     directions      directions that are not requested yet, by number
     max_directions  most directions that a node draws. Features that are tried have larger numbers
-    fallback        features in the order in which they are tried if all directions are constant
-    means           function that returns directions of class means from the sums of the node; None without them
+    fallback        features in the order in which they are tried if no direction is usable
+    means           function that returns directions of class means from the sums of the node; None if the node needs
+                    no sums
     """
 
     spans: Spans
@@ -334,7 +339,7 @@ class DirectionSearch(HistogramSearch):
             HistogramSearch._take(self, probe, answer)
 
     def _draw(self) -> None:
-        """Request all directions. If none of them is usable, request features one by one until one is usable."""
+        """Request the directions. If none of them is usable, request features one by one until one is usable."""
         self._ask(self.directions)
         self.directions = {}
         while not self.pending and not self._usable and self.fallback:
@@ -400,7 +405,7 @@ class SparseObliqueTable(ProjectionTable):
         store = self.store
         if store.max_bins == "exact":
             return values
-        order = np.argsort(store.low(column), kind="stable")  # the value of missing cells comes first
+        order = np.argsort(store.low(column), kind="stable")  # `low` begins with the value of missing cells
         largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
         return largest
 

@@ -1,11 +1,12 @@
 """The families `subspace-cap` and `subspace-perceptron`: trees in random subspaces (Ho 1995).
 
-Each tree, or each node, has a random subset of the features, and each node tries one split: the best of several points
-between two class means ("cap"), or a perceptron. A tree has a copy of its columns row by row, stored as bits if all
-are zeros and ones (`SubspaceColumns`).
+Each tree, or each node, has a random subset of the features. A node splits at the best of several points between two
+class means ("cap"), or by a perceptron; if the perceptron does not split the node, as in "cap". If the features that a
+node drew do not split it, it tries all features. A tree has a copy of its columns row by row (`SubspaceColumns`),
+stored as bits if the table has only zeros and ones (`seen_as_bits`).
 
-Subspaces. The subsets of a size are numbered. The trees of this size take them in the order of a keyed permutation of
-the numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
+Subspaces of trees. The subsets of a size are numbered. The trees of this size take them in the order of a keyed
+permutation of the numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
 
 By passes a large node (`SubspaceSearch`) requests the sums for its class means, then a perceptron. Without
 perceptrons, or if the perceptron does not split the node, it requests the counts between the points from mean to mean.
@@ -78,7 +79,7 @@ _MIN_SPAN = 2.0**-400
 _ROUNDS = 4
 # Rows of a block that are trained on at a time.
 _ROWS = 4096
-# Bytes of a row in memory in addition to its columns.
+# Bytes of a row that a perceptron is trained on in memory, in addition to its columns.
 TRAINED_ROW = 8
 # Some rows of a node, in order: their columns, and items numbered from 0.
 RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
@@ -91,7 +92,7 @@ class SubspaceTrees(NamedTuple):
 
     epochs   most training passes of a perceptron; 0 without perceptrons
     columns  all features, without rows
-    shared   columns with rows, if they are the same for all trees; else None
+    shared   columns with rows, if trees grow in memory and all have the same columns; else None
     """
 
     config: TrainConfig
@@ -156,7 +157,7 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
         if len(chosen) == size:
             break
         remaining = features - feature
-        with_it = count * (size - len(chosen)) // remaining  # combinations of the remaining ones with this feature
+        with_it = count * (size - len(chosen)) // remaining  # those of the `count` combinations with this feature
         if number < with_it:
             chosen.append(feature)
             count = with_it
@@ -206,7 +207,7 @@ def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]
 
 
 def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
-    """Return some columns of a space without rows."""
+    """Return the columns of a space at the places `place`, without rows."""
     feature, _, _, *steps = space
     return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
 
@@ -239,7 +240,7 @@ def _with_room(space: SubspaceColumns, rows: int) -> SubspaceColumns:
 
 
 def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: SubspaceColumns) -> None:
-    """Fill in the bits of the columns in these rows of a matrix [slots, rows] of zeros and ones."""
+    """Set the bits of a space. Column c has the zeros and ones of matrix[slots[c]], or zeros if it is not used."""
     pack_bits(matrix, np.where(space.unit > 0.0, slots, -1), space.bits, np.empty(PACKED_ROWS, np.uint64))
 
 
@@ -248,7 +249,7 @@ class PerceptronRequest(NamedTuple):
 
     space   the columns of the node, without rows
     far     bool [classes], True if a class belongs on the right
-    total   int64 [classes]
+    total   int64 [classes], rows of the node
     epochs  most passes of training
     """
 
@@ -329,8 +330,10 @@ def train_by_passes(
 ) -> dict[int, TrainedPerceptron]:
     """Train the requested perceptrons of some nodes.
 
-    rows  function that yields the rows of some nodes, in order
-    most  most bytes of rows in memory
+    rows  function that yields the rows of some nodes by node, the rows of each node in order
+    most  most bytes of rows in memory. The rows of a larger node are read again for every pass
+
+    Return the perceptrons by node.
     """
     trainers = {entry: PerceptronTrainer(request) for entry, request in requests.items()}
     waiting = list(requests)
@@ -399,8 +402,8 @@ class SubspaceSearch(NodeSearch):
     ) -> None:
         """Begin the search.
 
-        scratch  returns a Subspace of the tree without rows; its content is not kept between requests.
-        total    int64 [classes].
+        scratch  returns a Subspace of the tree without rows; its content is not kept between requests
+        total    int64 [classes], rows of the node
         """
         self.constant = constant
         self._given = scratch, key, total, min_leaf, constant
@@ -448,7 +451,7 @@ class SubspaceSearch(NodeSearch):
                 trained = yield PerceptronRequest(space, far, total, epochs)
                 if is_split(trained.left, total, total.sum(), min_leaf):
                     return NodeSplit(0, trained.cut, trained.left, direction=_line(space.feature, trained.weight))
-            if not (begin < end and end - begin <= LARGEST):  # the means have the same projection
+            if not (begin < end and end - begin <= LARGEST):  # the means have the same projection, or are too far apart
                 continue
             edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
             edge[0] = -LARGEST
@@ -582,7 +585,7 @@ class SubspaceFamily(ProjectionFamily):
         return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        # The store is read in order, column by column, once per tree.
+        # The store is read in order, column by column, once per tree, or once for all trees.
         seen = self.drawn_from(shape.features, config)
         columns = shape.rows * self._space_row(shape, config)
         tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)

@@ -3,9 +3,10 @@
 The statistics of the rows of a node, of a side of a split, or of a bucket are int64 [slots]:
 
     classes      [weight of class 0, weight of class 1, ..., (rows)]
-    regression   [weight, weighted sum of targets, sum of the targets above 0, (rows)]
+    regression   [weight, weighted sum of targets, weighted sum of the targets above 0, (rows)]
 
 The number of rows is present only if rows have weights. The third entry of regression is filled only in buckets.
+Targets in buckets, and in the scores of splits, are relative to the centre of the node, its mean rounded down.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WEIGHT, SUM, ABOVE = range(3)
 
 
 class NodeStats(NamedTuple):
-    """Layout of statistics. Targets of regression are relative to a centre, the mean of the node.
+    """Layout of statistics.
 
     classes   number of classes; 0 for regression
     weighted  True if rows have weights
@@ -122,8 +123,8 @@ class MemoryLimits(NamedTuple):
 
     rows      most rows of a node that is grown in memory, see NodeStats.rows; larger nodes are split by passes
     keys      most rows of a node that are collected in a pass, to open buckets
-    cells     most counts of the histogram of one column
-    room      most counts of all histograms of a pass and, in addition, most collected rows
+    cells     most counts of the histogram of one column, or of all narrower histograms that a node requests at once
+    room      most counts of all histograms of a pass, each collected row counted as one, unless a single node has more
     nodes     most nodes whose thresholds are looked up together
     routed    most nodes that out-of-bag rows are routed through together
     values    most values of a dictionary in memory at a time, float64

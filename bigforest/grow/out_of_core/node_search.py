@@ -106,8 +106,8 @@ class ScoredSplit:
 
     number  number of the order of codes (FeatureSearch), or of the direction
     rank    place of the number in the draw
-    code    largest value that goes left
-    left    int64 [slots], statistics of the left side
+    code    largest value that goes left; for a category the last place of the order of levels that goes left
+    left    int64 [slots], statistics of the left side, with targets relative to the centre
     score   exact score
     """
 
@@ -121,7 +121,7 @@ class ScoredSplit:
     def key(self) -> tuple[Fraction | float, int, float]:
         """Key by which splits are compared; the best split has the largest.
 
-        Ties go to the column drawn first, then to the lower code.
+        Ties go to the column drawn first, then to missing values on the left, then to the lower code.
         """
         return self.score, -self.rank, -self.code
 
@@ -134,7 +134,7 @@ class SplitScorer:
 
     stats   layout of the statistics
     centre  number that is subtracted from regression targets
-    total   int64 [slots], statistics of the node
+    total   int64 [slots], statistics of the node, with targets relative to the centre
     rows    number of rows of the node
     best    best split offered so far
     limit   no split or bucket with a float score below this can be as good as the best
@@ -274,7 +274,7 @@ class HistogramSearch(NodeSearch):
             self._unopened.append(UnopenedBuckets(probe, waiting, after[waiting] - counts, counts))
 
     def _prune(self) -> NDArray[np.float64]:
-        """Drop the buckets that cannot contain a better split than the best. Return the bounds of the others."""
+        """Drop the buckets that cannot contain a split as good as the best. Return the bounds of the others."""
         bounds = [np.zeros(0)]
         for unopened in self._unopened:
             orders = self._orders(unopened.probe.number)
@@ -311,7 +311,7 @@ class HistogramSearch(NodeSearch):
             unopened.keep(~requested[start:stop])
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Request narrower histograms of buckets with too many rows to collect, as many as fit.
+        """Request narrower histograms of buckets with too many rows to collect: as many as fit, at least one.
 
         buckets  numbers among all waiting buckets
         first    histogram h has the waiting buckets first[h]:first[h + 1]
@@ -354,8 +354,11 @@ class HistogramSearch(NodeSearch):
 
 
 def histogram_buckets(rows: int, slots: int, max_cells: int, kind: ColumnKind) -> int:
-    """Return the buckets of the histogram of a column in a node of this many rows, each of `slots` counts; at least
-    2."""
+    """Return the number of buckets of the histogram of a column in a node of this many rows, at least 2.
+
+    slots      counts of a bucket
+    max_cells  most counts of the histogram, except that it has at least 2 buckets
+    """
     buckets = min(max(int(rows**0.75 / kind.bucket_rows), MIN_BUCKETS), MAX_BUCKETS)
     return max(min(buckets, max_cells // slots), 2)
 
@@ -391,7 +394,8 @@ class FeatureSearch(HistogramSearch):
     def _draw(self) -> None:
         """Request features until enough are drawn, if none of them turns out constant.
 
-        Features found constant are replaced in the next round. Features wait if there is no room for their histogram.
+        Features found constant are replaced in the next round; without Rules.redraw only if all were constant. Features
+        wait if there is no room for their histogram.
         """
         hoped, room, redraw = self._usable, self.context.limits.room, self.context.rules.redraw
         while self._drawn < self.order.size and (

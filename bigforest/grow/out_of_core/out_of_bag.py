@@ -3,7 +3,8 @@
 1. While a part of the forest is written, the splits of its trees are copied to scratch (`keeping_splits`), as arrays
    that are mapped: the system keeps their pages in memory as long as there is room, and threads share them. So a tree
    need not fit into the budget.
-2. `cut_exactly` converts thresholds to codes: a threshold may lie between codes that no row of its node had.
+2. In trees on features, `cut_exactly` converts thresholds to codes: between the codes of the rows of a node, the table
+   may have codes on both sides of the threshold.
 3. A task for each run of blocks routes the out-of-bag rows down the trees of some parts (`send_blocks`).
 4. A task for each part joins the runs into the file of leaves of the part (`join_runs`), the same as in memory.
 """

@@ -3,7 +3,7 @@ the same trees with all rows in memory.
 
 A group of trees shares the passes. `grow_by_passes`:
 
-1. Count the bag of each tree, and make the data of the tree (`TableView.tree_data`: axes, class means).
+1. Count the bag of each tree, and make the data of the tree (`TableView.tree_data`: axes, class means, a subspace).
 2. Split large nodes, breadth first, by passes (`split_large`). A node counts the columns that it draws and opens some
    buckets (node_search.py). Nodes that fit in memory wait.
 3. Spill: a last pass writes the rows of the waiting nodes, sorted by node, to scratch (row_file.py).
@@ -90,7 +90,7 @@ def split_large(passes: Passes, tops: Sequence[UpperTree]) -> None:
 
 
 def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]]]) -> None:
-    """Make one pass, for some nodes of some trees, and settle the searches that end."""
+    """Make one pass, for some nodes of some trees. Split the nodes whose searches end."""
     table, ranges, folder, executor = passes
     requests = [request(top, searches) for top, searches in chosen]
     tasks = [(number, searches) for number, (_, searches) in enumerate(chosen)]

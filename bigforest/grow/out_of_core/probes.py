@@ -92,12 +92,12 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A request for the statistics of the rows with values low..high in a column, by bucket.
+    """A request for the statistics of the rows with values from `low` to `high`, included, in a column, by bucket.
 
         codes         bucket = (code - low) >> scale
         projections   bucket b has the values from edge[b] to before edge[b + 1], the last one up to high
 
-    number     number of the feature or direction, by which ties are decided
+    number     number of the feature or direction
     direction  None for codes
     scale      see kernels/out_of_core/blocks.py Probes
     edge       float64 [buckets], smallest value of each bucket; empty for codes
@@ -135,7 +135,7 @@ class Histogram:
     def on(cls, number: int, direction: Direction, spans: Spans, most: int) -> Histogram:
         """Return a histogram of all projections on a direction, in at most `most` buckets, of equal width if possible.
 
-        The buckets cover all possible projections of the table, so no earlier pass has to find their range.
+        The buckets cover all possible finite projections of the table, so no earlier pass has to find their range.
         """
         low, high = direction.range(spans)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -231,8 +231,8 @@ class CollectedRows(NamedTuple):
     """Rows that were collected for some Collects, one Collect after the other.
 
     value   [rows], uint32 codes or float64 projections
-    tag     uint32 [rows], class << 16 | multiplicity
-    number  int64 [rows], regression targets relative to the centre of the node, times weight; empty for classes
+    tag     uint32 [rows], class << 16 | multiplicity, times weight; class 0 for regression
+    number  int64 [rows], regression targets relative to the centre of the node, times multiplicity; empty for classes
     ends    uint64 [collects], end of the rows of each Collect
     """
 

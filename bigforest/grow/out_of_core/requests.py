@@ -1,8 +1,8 @@
 """Request of a pass about one tree, packed into arrays for kernels, and the response.
 
-A request has the newest splits of the tree, through which rows are routed, and the probes of all searching nodes. Each
-task responds for a run of consecutive blocks. The responses are added up (`SplitResponse.merged`), and
-`SplitRequest.answers` unpacks the sum into an answer to each probe.
+A request has the newest splits of the tree, through which rows are routed, and the probes of the nodes that were chosen
+for the pass (`choose_nodes`). Each task responds for a run of consecutive blocks. The responses are added up
+(`SplitResponse.merged`), and `SplitRequest.answers` unpacks the sum into an answer to each probe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CODEC = "zstd"
 class SplitRequest(NamedTuple):
     """The request of a pass about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
-    nodes      number of nodes
+    nodes      number of nodes of the upper tree so far
     splits     newest splits
     ways       directions of the splits; None if nodes split on features
     row_nodes  see UpperTree
@@ -178,7 +178,7 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
     """Choose searching nodes, in order, until the answers to their probes fill `room`; at least one if there are any.
 
-    room  counts of histograms
+    room  counts of histograms and, each as one count, collected rows
 
     Return each tree with the searches of its chosen nodes, by entry of the node.
     """

@@ -1,4 +1,4 @@
-"""Scratch files of rows. Each pass, and each attempt of a task, writes files of its own. A worker that was wrongly
+"""Scratch files of rows. Each pass, and each attempt of a task, writes files of its own, so a worker that was wrongly
 taken for dead does no harm.
 
 **Nodes of rows** between two passes (`row_nodes`): the rows of the bag of one tree in one run of blocks, sorted by

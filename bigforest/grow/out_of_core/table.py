@@ -65,7 +65,7 @@ class TableView(ABC):
         return [None] * len(trees)
 
     def constant(self, tree_data: Any) -> NDArray[np.bool_]:
-        """Return a mask of the columns that are constant in a tree, bool [columns]."""
+        """Return a mask of the columns that a tree must not split on, because they are constant, bool [columns]."""
         return np.zeros(len(self.place(tree_data)), np.bool_)
 
     @abstractmethod
@@ -127,7 +127,7 @@ class TableView(ABC):
     def _grown_pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """Yield the pieces of a tree before it is cut.
 
-        entries of the upper part, in preorder     0  1  2  5  6           2 and 6 are subtrees of 3 and 9 nodes
+        entries of the upper part, in preorder     0  1  3  4  2           3 and 2 are subtrees of 3 and 9 nodes
         numbers in the whole tree                  0  1  2  5  6
         pieces                                     [0 1] [2 3 4] [5] [6 ... 14]
         """

@@ -7,7 +7,7 @@ leaf:
              │           └─ 4 leaf
              └─ 2 searching              has probes for the next pass
 
-Once the subtrees are grown, `look_up_thresholds` finds the values between which the thresholds of features are, and
+Once the subtrees of a tree on features are grown, `look_up_thresholds` finds the values next to each threshold.
 TableView.pieces puts the tree together in preorder. If the tree is cut, `cut_pieces` cuts the pieces.
 """
 
