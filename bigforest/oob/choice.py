@@ -51,8 +51,8 @@ Kind = TypeVar("Kind", bound=Choice)
 class ChoiceLosses(NamedTuple):
     """Losses of rows with each lambda, or with each power. If several are tried, the first is lambda 0 or the power 1.
 
-    losses   int objects [2, tried], weighted sums of the losses of each half of the rows, in steps
-    squares  int objects [2, tried], sums over the rows of the squared difference between a loss and the first loss
+    losses   object [2, tried], Python integers: weighted sums of the losses of each half of the rows, in steps
+    squares  object [2, tried]: sums of the squared differences between the weighted loss of a row and its first one
     weight   weight of these rows
     """
 

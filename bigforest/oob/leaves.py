@@ -84,7 +84,7 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the files of leaves of a forest, in the order of their trees, and the parts without such files.
+    """Return the files of leaves of a forest, in the order of their trees, and the parts that they do not have wholly.
 
     parts  trees of each part, as for `check_parts`; None for the parts on disk
     """
@@ -217,7 +217,7 @@ class OobTrees:
     """Trees of a forest to evaluate, with the files of their leaves.
 
     files    files of leaves, in the order of the trees
-    missing  parts without a file of leaves
+    missing  parts whose leaves are not all in files
     plan     groups of trees and ranges of rows that fit in memory
     """
 

@@ -129,6 +129,7 @@ def refining_kernels(traits: TableTraits) -> KernelKind:
 
 
 def sample_share(rows: int, features: int, outputs: int) -> float:
+    """Return the share of the rows of a table that the stage uses; 1 for a small table."""
     return min(1.0, min(_MAX_ROWS, _MAX_SCORES // outputs, _MAX_CELLS // features) / rows)
 
 

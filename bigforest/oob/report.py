@@ -328,7 +328,10 @@ class RowPredictions:
         self._stage = None if boosted is None else BoostedStage(store.spec, config, boosted, boosted.used)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
-        """Return the predictions of the rows of a tally that begins with row `first`, as `oob_predictions` does."""
+        """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
+
+        The array is that of `oob_predictions`.
+        """
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):
             rows = np.arange(first, first + len(predictions))

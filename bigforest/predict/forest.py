@@ -120,7 +120,7 @@ class Forest:
         self.loader = TreeLoader(files)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """Send the path of the forest, and the digest of its run, to other processes. Each opens a run once.
+        """Send the path of the forest, and the digest of its run, to other processes. Each keeps two forests open.
 
         A forest in a temporary folder, which is removed with this object, is sent as the bytes of its files.
         """
@@ -766,7 +766,8 @@ class Forest:
         """Convert the forest to an ONNX model, for the families axis and tree without categories.
 
         The input X is [rows, features], in the order of `features`, with NaN for missing values. The outputs are the
-        label and the probabilities (float32), or the prediction, with the boosted stage. Booleans are labelled 0 and 1.
+        label and the probabilities (float32), or the prediction. A boosted stage is included. Booleans are labelled 0
+        and 1.
 
         Parameters
         ----------
@@ -974,7 +975,7 @@ class Forest:
         Raises
         ------
         OutputExistsError
-            If something exists at `path`.
+            If something exists at `path`, unless it is a forest and `overwrite` is set.
         FormatError
             For files that are damaged or links.
 

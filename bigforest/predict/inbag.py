@@ -146,7 +146,7 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
 
 
 def _as_in_training(groups: pl.Series, trained: str) -> pl.Series:
-    """Return groups whose order is that of training: text becomes numbers, or numbers text. trained: name of a type."""
+    """Convert text to numbers, or numbers to text, so that groups sort as in training; trained: name of their type."""
     was_text = trained.startswith(("String", "Categorical", "Enum"))
     if was_text == is_text_type(groups.dtype):
         return groups

@@ -119,9 +119,9 @@ def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
 
 
 class Score:
-    """Sums of metrics, batch by batch; inactive once a batch has targets that the forest cannot be compared with.
+    """Sums of metrics, batch by batch. Inactive after a batch whose targets cannot be compared with predictions.
 
-    unscored  reason for being inactive if the table has the target.
+    unscored  reason for being inactive; None while active, and if the table lacks the target.
     """
 
     def __init__(

@@ -124,7 +124,7 @@ def _scores(
     if codes is None or (codes < 0).any():
         raise damaged_forest(f"{forest.directory}: a truth in the out-of-bag report is no class")
     if metric == "error":
-        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or in every bag
+        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: in every bag
         return np.where(as_numpy(batch.column("trees")) > 0, wrong, np.nan), codes
     shares = np.column_stack([as_numpy(column, np.nan) for column in batch.columns[3:]]).astype(float)
     if metric == "auc":

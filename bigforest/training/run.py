@@ -140,7 +140,7 @@ def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> 
 
 
 def check_table(run: Run, resources: Resources) -> None:
-    """Raise ConfigError or DataError if a run cannot use its table. Tables that open slowly are not checked."""
+    """Raise ConfigError, DataError or FormatError if a run cannot use its table. Skip tables that open slowly."""
     data = run.data
     is_store = isinstance(data, Store) or (isinstance(data, str | Path) and is_meant_as_store(as_path(data)))
     if is_store or opens_quickly(data):

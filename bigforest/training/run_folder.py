@@ -8,8 +8,8 @@ The forest `X` is made in the folder `X.unfinished` next to it:
     work/         table.store (the complete presorted table) and temporary/
     replaced/     the previous `X`, between the two renames of `RunFolder.finish`
 
-With `scratch`, the content of work/ is in a folder `bigforest-run-X-MARK` of scratch. MARK are random digits of the
-run, so that a run removes only its own files.
+With `scratch`, the content of work/ is in a folder `bigforest-run-X-MARK` of scratch. MARK is 16 random hexadecimal
+digits, so that a run removes only its own files.
 
 A run begins when forest/ is made, after state.json, and ends when forest/ is renamed to `X`. A folder without forest/
 has nothing to resume: the process was killed while it made or removed the folder.
@@ -240,7 +240,10 @@ class RunFolder:
             sync(self.folder)
 
     def clean(self) -> None:
-        """Remove half-written and temporary files of a killed process, and create the temporary folder."""
+        """Remove half-written and temporary files of a killed process, and create the temporary folder.
+
+        Raises FormatError for folders that a run did not make.
+        """
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
@@ -287,7 +290,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     """Begin a run for the output `out`.
 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
-    overwrite  replace a forest or an unfinished run at `out`. Otherwise OutputExistsError is raised for them.
+    overwrite  replace a forest or an unfinished run at `out`. OutputExistsError is raised for others, and without it.
 
     Raises BusyError if another process works on `out`; ConfigError, FormatError and DiskFullError.
     """

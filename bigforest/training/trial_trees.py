@@ -44,10 +44,11 @@ T = TypeVar("T")
 # Trees of each setting, and of a task, unless said otherwise.
 TREES = 16
 TASK_TREES = 4
-# Rows on which trial trees are grown and evaluated (`row_count`): _ROWS, fewer for wide tables (_CELLS), or a share of
-# a large table, 1 / _SHARE, within limits (_MOST_CELLS). Axis trees of classification have the share 1 /
-# _SHARE_OF_CLASSES. They have at least _WIDE_ROWS, and so have axis trees of regression if there are more features than
-# rows.
+# Rows on which trial trees are grown and evaluated (`row_count`), the larger of two numbers:
+# - _ROWS, or the rows of _CELLS cells if these are fewer, but at least _WIDE_ROWS for axis trees of classification, and
+#   of regression if there are more features than rows;
+# - a share of the table: 1 / _SHARE_OF_CLASSES for axis trees of classification, 1 / _SHARE for others.
+# Both are at most the rows of _MOST_CELLS cells.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
