@@ -36,13 +36,13 @@ ENCODING = KernelKind("encode", "to encode tables", 33, 5.0)
 
 
 def is_compiled(kind: KernelKind) -> bool:
-    """Task: return True if these kernels were compiled on this machine and are in its cache."""
+    """Task: return True if a note says that these kernels have been compiled for this machine."""
     return is_noted(kind.name)
 
 
 @contextmanager
 def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
-    """Announce that the block compiles these kernels, unless they are in the cache of this machine."""
+    """Announce that the block compiles these kernels, if that takes long and no note says that they are compiled."""
     if not is_compiled(kind):
         _announce(kind, listener)
     yield

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "threads"
 
-# Share of the time that Dask waits for a scheduler, after which a notice says that it does not answer.
+# A notice says that the scheduler does not answer after this share of the time that Dask waits for it.
 _SOON = 0.1
 
 

@@ -3,7 +3,7 @@
 1. Predict each row by the trees, and the sequences of the stage, that were not grown on it, as the out-of-bag report
    does.
 2. Permute a feature, or a group of features, among all rows, and predict again. Repeat this with other orders.
-3. The change is the mean increase of the loss of a row.
+3. The importance is the mean increase of the loss of a row, over the orders and the rows with a vote.
 
 A task has a range of rows, routes them through all trees once for each order, and adds up the changes of answers by
 permuted values.

@@ -85,7 +85,8 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 
     neighbors  for each explained row the rows with the largest proximity p above 0, the nearest first (RF-GAP:
                kernels/explain/proximities.py).
-    proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
+    proximity-classes  p summed over the rows of each class: the out-of-bag prediction without shrinkage, power and
+               boosted stage.
     outliers   large for rows unlike all others (Breiman and Cutler). The raw score of a row is the number of rows of
                its class / the sum of p^2 over these rows. The score is (raw - median) / mean absolute deviation from
                the median, both over the explained rows of the class with a finite raw score.

@@ -31,7 +31,7 @@ def scan(
 
     stamp  of the forest that they belong to; a query raises FormatError if it was replaced. None for no check.
 
-    Polars never sees the files: bytes that are damaged but well checksummed could make it end the process. A query
+    Polars never sees the files: damaged bytes with a right checksum could make it end the process. A query
     that meets damage raises FormatError.
     """
     schema = dict(to_frame(no_rows(columns)).schema)

@@ -2,7 +2,7 @@
 
 `ArrayFile` is complete or absent, and checked when it is read:
 
-    blocks  the arrays of each block, one after the other, each in C order, little-endian, filled up to words of 8 bytes
+    blocks  the arrays of each block, one after the other, each in C order, little-endian, padded to words of 8 bytes
     head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}
     index   uint64 [blocks, 2 + arrays]: where a block begins, its CRC-32, and the rows of each of its arrays
     end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these 3
