@@ -50,9 +50,12 @@ def file_schema(columns: Iterable[Column]) -> pa.Schema:
 def arrow_array(
     values: NDArray[Any] | Sequence[Any], kind: pa.DataType | None = None, mask: NDArray[np.bool_] | None = None
 ) -> Any:
-    """Return an Arrow array of type `kind`, by default the type of the values; null where `mask` is True.
+    """Return an Arrow array of type `kind`, by default the type of the values.
 
-    A list may contain values of one type, and None. The result shares the memory of a contiguous numpy array.
+    mask  True where the result is null. For numpy arrays only: in a list, None becomes null.
+
+    A list may contain values of one type, and None. Unless it is cast, the result shares the memory of a contiguous
+    numpy array of numbers; booleans become bits.
     """
     if isinstance(values, np.ndarray):
         valid = None if mask is None else bitmap(~mask)

@@ -23,7 +23,7 @@ MAX_CODES = 2**32
 MAX_WEIGHT = 1023
 # Largest weight of a bag.
 MAX_BAG_WEIGHT = 2**31 - 1
-# Largest sum of all wide weights of a table. 63 bits hold a bag of 32 times this weight.
+# Largest sum of all wide weights of a table. A bag of less than 32 times this weight fits 63 bits.
 MAX_WIDE_TOTAL = 2**58
 # Largest target of a regression: sums of squares of larger ones would overflow.
 LARGEST_NUMBER = 2.0**500
@@ -47,12 +47,14 @@ class FeatureSpec:
 
     kind     "numeric" or "category"; the levels of a category are text (store/levels.py).
     dtype    name of its Polars type.
-    codes    number of codes. Codes are the ranks of values or levels, from 0, or from 1 if values are missing.
+    codes    number of codes, including code 0 of missing values. Codes are the ranks of values, bins or levels, from 0,
+             or from 1 if values are missing.
     width    bytes of a code: 1, 2 or 4.
     slot     row of the feature in the store's matrix of this width.
     column   column of the table that holds the feature: `a` for `a.b` and `a[3]`; None if its name is `name`.
     missing  True if some rows have no value; their code is 0.
-    fill     value of missing cells where trees split on projections (grow/filled_store.py), else None.
+    fill     value of missing cells if trees split on projections (grow/filled_store.py), also of a feature without
+             any; else None.
     other    value of unknown levels if levels of the category have values (store/levels.py), else None.
     """
 

@@ -116,13 +116,13 @@ def proba_names(target: TargetSpec) -> tuple[str, ...]:
 
 
 def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | None:
-    """Return the class code of every row of a target column, -1 for null; None if a label is not a class."""
+    """Return the class code of every row of a target column, -1 for null and NaN; None if a label is not a class."""
     codes = class_places(series, target)
     return None if (codes == UNKNOWN).any() else codes
 
 
 def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
-    """Return the class code of each label, int32 [rows]: -1 for null, UNKNOWN for a label that is not a class."""
+    """Return the class code of each label, int32 [rows]: -1 for null and NaN, UNKNOWN for what is not a class."""
     places = places_of(series, label_series(target))
     codes = places.cast(pl.Int32).fill_null(UNKNOWN).to_numpy().copy()
     missing = series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()

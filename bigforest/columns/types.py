@@ -6,7 +6,8 @@ Training, prediction, scoring, groups and intervals all compare values by the ru
 missing.
 
 Numbers (`numbers`): a cell is compared as float64. A date is a number of days since 1970, a time of nanoseconds since
-midnight. Datetimes (since 1970, in UTC if they have a time zone) and durations are counted in the unit of their type.
+midnight. Datetimes (since 1970, in UTC if they have a time zone) and durations are counted in the unit of the type in
+training.
 A decimal, or an integer beyond 2**53, is the nearest float64. The order of values is kept. Encoding refuses a column
 in which two values become the same number (encode/values.py), so the order is strict.
 
@@ -359,7 +360,7 @@ def codes_by_column(
 
 
 def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
-    """Return the place of each cell among the levels of its column, null for an unknown level."""
+    """Return the place of each cell among the levels of its column; null for an unknown level and a missing cell."""
     few = [place for place, column_levels in enumerate(levels) if len(column_levels) <= _ENUM_LEVELS]
     level_columns = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
     codes = pl.DataFrame(list(level_columns)).select_seq(pl.all().to_physical())

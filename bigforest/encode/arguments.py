@@ -59,7 +59,10 @@ def column_arguments(
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of TrainConfig as plain values; class weights in a file are read. Raises ConfigError."""
+    """Return options of TrainConfig as plain values. Class weights in a file, or as JSON, are read.
+
+    Raises ConfigError.
+    """
     entries = {name: plain(value) for name, value in options.items()}
     weights = entries.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":

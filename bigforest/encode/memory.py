@@ -123,7 +123,7 @@ def plan_encode(
     """Return the division of the features into tasks.
 
     value_bytes  bytes of a value of each feature.
-    categories   features that are encoded one by one. A task has only categories, or none.
+    categories   the features that are categories. A task has only categories, or none.
 
     Raises ConfigError with the smallest sufficient budget.
     """
@@ -197,7 +197,7 @@ class EncodeJob:
     """Inputs shared by all tasks that encode features.
 
     rows_file  file of the rows of the source to encode, ascending, ROW_NUMBER_TYPE; None for all rows.
-    max_bins   "exact", or the maximal number of codes of a feature.
+    max_bins   "exact", or the maximal number of codes of a numeric feature.
     plan       division of the work, with the rows of the store and the limits of memory.
     parts      folder for the parts of the store that tasks write.
     scratch    folder for columns that do not fit in memory.

@@ -44,8 +44,8 @@ _DATE = (
 # numbers has dates if all its values, at least _MIN_DATES, are dates.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
-# A text column has names of rows if its distinct texts are at least the share _NAMED_SHARE of the rows, and of
-# _MIN_NAMED.
+# A text column has names of rows if its number of distinct texts is at least the share _NAMED_SHARE of the number of
+# rows, and of _MIN_NAMED.
 _MIN_NAMED, _NAMED_SHARE = 20, 0.9
 # Whole numbers that differ in all rows are reported as row numbers if this is unlikely to be chance. Random draws from
 # their range have rows**2 / (2 * range) repeats on average. If that is 10, no repeat has a probability of exp(-10).
@@ -116,7 +116,7 @@ def _suspicion(store: Store, number: int, dates: Collection[str]) -> str | None:
 
 
 def _alike(levels: pl.Series) -> list[str]:
-    """Return the first levels that are spellings of the same word. Single letters may be codes and are left out."""
+    """Return up to three levels that are spellings of one word. Single letters may be codes and are left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
     twice = folded.filter(folded.is_duplicated())
@@ -157,7 +157,7 @@ def _are_row_numbers(store: Store, number: int) -> bool:
 
 
 def _searched_texts(store: Store) -> dict[str, pl.Series]:
-    """Return the levels of the text columns. Empty if the table has too many levels to be searched."""
+    """Return the levels of the String columns. Empty if the table has too many levels to be searched."""
     if not 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
         return {}
     levels, features = store.levels(), enumerate(store.spec.features)

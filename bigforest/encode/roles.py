@@ -1,8 +1,8 @@
 """Roles of the columns of a table, and its shape (exact, or an upper bound), before the table is encoded.
 
-Roles are target, groups, weights, and features with their kinds. Names of columns are checked before anything is read,
-so that a wrong name costs no time. Only a target of whole numbers, dates or times is read, to tell classes from
-measurements.
+Roles are target, groups, weights, and features with their kinds. They are found from the schema. Only a target of whole
+numbers, dates or times is read, to tell classes from measurements. The shape needs metadata, the number of missing
+values of some columns of a table in memory, and a target whose number of classes metadata do not bound.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], 
 def feature_kinds(
     columns: Mapping[str, FlatColumn], target: str, exclude: Collection[str], categories: Collection[str]
 ) -> dict[str, str]:
-    """Return the kind of each feature. All columns but the target and the excluded ones are features.
+    """Return the kind of each feature: all columns but the target, the excluded ones, and an index of pandas.
 
     categories  features of whole numbers or booleans to use as categories. Features of text always are categories.
 
@@ -201,8 +201,8 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
 
     data  argument that the table was opened from. Statistics of Parquet files bound the values of integer columns.
 
-    Reads metadata, and the target if metadata do not bound its classes. Raises DataError for an unusable table, and
-    ConfigError for options of another task.
+    Reads metadata, and the target if metadata do not bound its classes. Raises DataError for a target that cannot be
+    classes, and for files that cannot be read.
     """
     columns, target, kinds = roles.columns, roles.target, roles.kinds
     known = _bounds_from_files(data) if table.files else _bounds_from_frame(table, columns, target)
@@ -240,7 +240,7 @@ class ColumnBounds(NamedTuple):
     """Bounds of a column from metadata.
 
     span   number of integers from the smallest to the largest value; None if unknown.
-    whole  True if no value is missing; None if unknown.
+    whole  True if no value is missing, False if some are; None if unknown.
     """
 
     span: int | None
@@ -300,7 +300,7 @@ def _integers(stored: np.dtype[Any] | None, chunk: ColumnChunk) -> tuple[int, in
 
 
 def _bounds_from_frame(source: Source, columns: Mapping[str, FlatColumn], target: str) -> dict[str, ColumnBounds]:
-    """Return `ColumnBounds.whole` for the target and for the columns whose types have few possible values.
+    """Return bounds, without spans, of the target and of the columns whose types have few possible values.
 
     Empty unless the table is in memory.
     """

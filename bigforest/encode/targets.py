@@ -8,8 +8,10 @@ the smallest power of two with
 
     |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
-where W is the largest possible weight of a bag: the number of rows, or 2**31 if rows have weights. The error of a value
-is less than a step, at most 2 * r * max(2**-52, W * 2**-61), where r is half the range: 2**-40 of r for a million rows.
+where W bounds the weight of a bag: the number of rows; if rows have weights, MAX_WEIGHT times that, at most 2**31 - 1.
+The error of a value is less than a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half the
+range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is instead half the distance
+between float64 numbers there.
 Multiples of the step, such as most whole numbers, are exact. If some values are not multiples, the store also holds
 the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
 """
@@ -43,8 +45,8 @@ from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source.source import Source
 
-# Floats, dates or times with more distinct values than this are measurements. Floats with fewer distinct values, all
-# whole, may be meant as classes.
+# Floats, dates or times with more distinct values than this are measurements. Floats or decimals with at most this many
+# distinct values, all whole, may be meant as classes.
 MAX_UNUSUAL_CLASSES = 100
 # Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value if there
 # are gaps between the values (digits and grades).
@@ -248,7 +250,7 @@ def present_values(series: pl.Series) -> pl.Series:
     if series.dtype == pl.Enum or (
         isinstance(series.dtype, pl.Categorical) and not series.dtype.categories.is_global()
     ):
-        return series.cast(pl.String)  # predictions have this type, with its categories
+        return series.cast(pl.String)  # spaces stay: predictions are categories of this type
     return level_text(series) if is_text_type(series.dtype) else physical(series)
 
 
@@ -297,7 +299,7 @@ _FINE_STEP = 1e-6
 # Relative changes up to this one are small. There is a notice if at least the share _CHANGED_SHARE of the values
 # changes more: values near 0 of a normal distribution do not.
 _SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
-# Least number of targets in the sample for the quartiles; all targets if there are fewer.
+# Least number of rows in the sample for the quartiles, with or without a target; all rows if there are fewer.
 _SAMPLE = 1 << 17
 
 

@@ -11,9 +11,9 @@ offsets in ascending order, some at a time, and writes the values of the codes.
 
     keys     [rows] unsigned integers in the order of the values    7  3  7  9
     ranks    [rows] the same array afterwards                       1  0  1  2
-    offsets  [distinct] the distinct keys, ascending                3  7  9
+    offsets  [distinct] offsets of the distinct keys, ascending     0  4  6     with low = 3 and shift = 0
 
-1. Few rows: sort by numpy, which needs no compiled kernels.
+1. Few rows: sort by numpy, which needs no compiled kernels unless values are put into bins.
 2. Offsets of few bits: count the rows of every possible offset, number the offsets that occur, look up each key.
 3. Other columns: spread rows over buckets of neighbouring offsets that fit the second-level cache; sort each bucket by
    digits. If many rows have almost the same offset, their bucket does not fit, and numpy sorts it.
@@ -74,7 +74,10 @@ Absent = NDArray[np.bool_]
 
 @lru_cache(maxsize=64)  # few: a cached Enum keeps its categories in memory
 def value_bytes(dtype: pl.DataType) -> int:
-    """Return the bytes of a value that is ranked. Integers of 128 bits are ranked as integers of 64 bits."""
+    """Return the bytes of a value that is ranked; 1 for booleans and text.
+
+    Integers of 128 bits are ranked as integers of 64 bits, Float16 as Float32.
+    """
     if dtype in (pl.Float16, pl.Date):
         return 4
     if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
@@ -208,7 +211,7 @@ class KeyMaker:
 
 
 def in_chunks(array: Keys) -> Iterator[Keys]:
-    """Yield views of CHUNK_ROWS entries of the array."""
+    """Yield views of CHUNK_ROWS entries of the array; the last may be shorter."""
     for start in range(0, len(array), CHUNK_ROWS):
         yield array[start : start + CHUNK_ROWS]
 
@@ -244,7 +247,10 @@ class MissingRows:
         self._bits.append(None if absent is None else np.packbits(absent))
 
     def cut(self, ranks: Keys) -> Iterator[tuple[Keys, Absent | None]]:
-        """Cut the ranks of the rows with a value into the pieces that were added. Yield each piece with its mask."""
+        """Cut the ranks of the rows with a value into the pieces that were added. Yield each piece with its mask.
+
+        If no row is missing, the pieces have CHUNK_ROWS ranks instead.
+        """
         if not self.any:
             yield from zip(in_chunks(ranks), repeat(None))
             return

@@ -1,8 +1,8 @@
 """Tables in files: from a path, folder or glob to a Source of Parquet files.
 
-1. Find the files; they are of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
+1. Find the files, which must be of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
 2. Unpack compressed text. Scan the files, and find the type of each column: the common type of all files; in files of
-   text, the type of all values.
+   text, the type that all values have.
 3. Read Parquet files in place. Stream other files, and all files if folder names add columns, to Parquet files in the
    scratch folder.
 """
@@ -119,7 +119,7 @@ def separator_of(data: Any) -> str | None:
 
 
 def may_be_csv(path: str | Path) -> bool:
-    """Return True for a path of CSV files; also for one of neither tables nor bigforest's files: opening it fails."""
+    """Return True for a path of CSV files, and for a path that cannot be opened, unless bigforest wrote the folder."""
     try:
         files = find_files(path)[1]
     except DataError:
@@ -336,22 +336,25 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
 def _spooled_csv(
     files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
 ) -> list[Path]:
-    """Return CSV files as Parquet. Raises DataError naming a line with too few or too many values."""
+    """Copy CSV files to Parquet, without blank lines. Raises DataError naming a line with too few or too many values.
+
+    spooled  function that copies scans to Parquet and returns the files.
+    """
     try:
-        path = spooled(scans)
+        copies = spooled(scans)
     except DataError:
         for file in files:
             blank_lines(file, separator, unread=True)
         raise
     last = columns_named({list(schema)[-1] for _, schema in scans})
-    if not sum(scan_parquet(path).select(last).null_count().collect().row(0)):
-        return path  # a line that ends too early would lack a value there
+    if not sum(scan_parquet(copies).select(last).null_count().collect().row(0)):
+        return copies  # a line that ends too early would lack a value there
     if all(has_whole_lines(file, separator) for file in files):
-        return path
+        return copies
     blank = [blank_lines(file, separator, unread=False) for file in files]
     if not any(blank):
-        return path
-    for file in path:
+        return copies
+    for file in copies:
         file.unlink()
     return spooled([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
@@ -471,7 +474,10 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
 
 
 def _check_plain(folder: Path, path: str | Path) -> None:
-    """Raise DataError if a folder, or one above it, is a table whose metadata say which of its files are valid."""
+    """Raise DataError if a folder is a table whose metadata say which of its files are valid, or lies in such a table.
+
+    In an object store, the folders above it are not looked at.
+    """
     folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
     for place in folders:
         for kind, (mark, pattern, scan) in _LOGGED.items():
@@ -546,8 +552,9 @@ def _common_schema(
 
     part  function of the number of a file, returns its table.
 
-    Raises DataError unless all files have the same columns that are read, in any order, and each column has one kind of
-    type: numbers, text, dates. In a file without values of a column, its type does not matter: pandas writes NaN there.
+    Raises DataError unless all files have the same columns among those that are read, in any order, and each column has
+    one type, or types of one kind: numbers, text, dates and datetimes, durations. The type in a file without values of
+    the column does not matter: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):

@@ -46,14 +46,14 @@ _LIMITS = {pl.Int64: (-(2**63), 2**63 - 1), pl.UInt64: (0, 2**64 - 1), pl.Int128
 
 
 def numbered_names(matrix: Any) -> list[str]:
-    """Return names x0, x1, ... for the columns of an array without names."""
+    """Return names x0, x1, ... for the columns of an array; none unless it has two dimensions."""
     return [f"x{column}" for column in range(matrix.shape[1])] if matrix.ndim == 2 else []
 
 
 def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
     """Return a frame with the columns of `matrix` ([rows, features], booleans or real numbers) under `names`.
 
-    Raises DataError if the array has another shape or type, or the names do not fit.
+    Masked cells become null. Raises DataError if the array has another shape or type, or the names do not fit.
     """
     masked, matrix = masked_cells(matrix), as_doubles(np.asarray(matrix))
     if matrix.ndim != 2:
@@ -91,7 +91,7 @@ def plain_array(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_doubles(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of long doubles as float64, others unchanged. Raises DataError if float64 does not hold one."""
+    """Return an array of long doubles as float64, others unchanged. Raises DataError if one is not exact in float64."""
     if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
         return array
     with np.errstate(over="ignore"):
@@ -136,7 +136,11 @@ _PLAIN = {np.dtype(code) for code in "?bhilqBHILQfd"}
 
 
 def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
-    """Return the frame of a pandas DataFrame, without its index. Raises DataError for values of mixed types."""
+    """Return the frame of a pandas DataFrame, without its index.
+
+    Raises DataError for a Series, for two columns of one name, and for a column that cannot be read, such as one of
+    values of mixed types.
+    """
     import pandas as pd
 
     if not isinstance(frame, pd.DataFrame):
@@ -153,7 +157,8 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         plain_frame.columns = names  # Polars makes up a name for an empty one; a mapping of columns takes longer
         return plain_frame
     numbered = _with_usual_types(frame.set_axis(range(len(names)), axis=1))
-    # Polars wraps seconds that milliseconds do not hold.
+    # Columns of objects, and of times in seconds, are converted one by one. Polars would turn seconds beyond the range
+    # of milliseconds into wrong times.
     plain = numbered.loc[:, [not _is_object(dtype) and "[s" not in str(dtype) for dtype in numbered.dtypes]]
     try:
         columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
@@ -173,8 +178,11 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
 
 
 def _with_usual_types(numbered: Any) -> Any:
-    """Return a pandas frame with numbered columns, without the types that Polars lacks: sparse columns, numbers in
-    another byte order, and categories that are intervals or periods, as of pandas.cut."""
+    """Convert the columns whose types Polars lacks: sparse columns, values in another byte order, and categories that
+    are intervals or periods, as of pandas.cut.
+
+    numbered  pandas frame whose columns are named 0, 1, 2 and so on.
+    """
     import pandas as pd
 
     usual_types = {
@@ -195,7 +203,7 @@ def _is_object(dtype: Any) -> bool:
 
 
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
-    """Return a column of pandas. Raises DataError if it is needed and cannot be read."""
+    """Return a column of pandas. If it cannot be read, raise DataError, or return nulls if it is not needed."""
     try:
         dtype = column.dtype
         zoned = getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
@@ -214,7 +222,10 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
 
 
 def _pandas_objects(column: Any) -> pl.Series:
-    """Convert a pandas column of objects, zoned times or an Arrow type, by Arrow if possible; Null without values."""
+    """Convert a pandas column of objects, zoned times or an Arrow type, by Arrow if possible.
+
+    Objects that are all missing become a column of type Null.
+    """
     import pyarrow as pa
 
     try:
@@ -236,7 +247,8 @@ def numeric_categories(table: Any) -> dict[str, bool]:
     """Return, by name, True for each column of categories of whole numbers or booleans, False for others.
 
     Such columns are categories of pandas and dictionaries of Arrow, without an order or in another order than by value.
-    Polars would read them as numbers. The result is empty for tables of other packages.
+    Polars would read them as numbers. Categories of floats that are all whole are True as well, if their levels are
+    known: a schema alone does not have them. The result is empty for tables of other packages than pandas and pyarrow.
     """
     if package_of(table) == "pandas" and hasattr(table, "dtypes") and hasattr(table, "columns"):
         return {str(name): _is_coded(dtype) for name, dtype in zip(table.columns, table.dtypes, strict=True)}
@@ -266,7 +278,10 @@ def float_dictionaries(schema: Any) -> list[str]:
 
 
 def _is_coded(dtype: Any) -> bool:
-    """Return True for a pandas type of categories of whole numbers, also as floats, or booleans, not in their order."""
+    """Return True for a pandas type of categories that are whole numbers (integers or floats) or booleans.
+
+    False for ordered categories whose order is that of the values, ascending or descending.
+    """
     if hasattr(dtype, "pyarrow_dtype"):
         return _is_coded_dictionary(dtype.pyarrow_dtype)
     if type(dtype).__name__ != "CategoricalDtype":
@@ -291,7 +306,7 @@ def _has_codes(kind: Any) -> bool:
 
 
 def _are_by_value(levels: list[Any]) -> bool:
-    """Return True if levels without missing ones are ascending or descending."""
+    """Return True if the levels other than None are ascending or descending."""
     present = [level for level in levels if level is not None]
     return sorted(present) in (present, present[::-1])
 
@@ -329,7 +344,9 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class SparseTable:
-    """A sparse matrix of scipy as a table: columns x0, x1, ..., 0 where the matrix stores no cell, and further columns.
+    """A sparse matrix of scipy as a table: its columns x0, x1 and so on, then further columns.
+
+    A cell that the matrix does not store is 0.
 
     matrix  [rows, features], any format of scipy.sparse.
     others  the further columns.
@@ -371,14 +388,15 @@ def is_column(values: Any) -> bool:
 def with_columns_beside(
     data: Any, roles: Mapping[str, Any], reading: Reading = EVERYTHING
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the table with separate arrays added as columns, and the names of target, weight and group.
+    """Return the table with separate arrays added as columns, and the name of the column of each role, or None.
 
     data   a table, or a pair of a table and the target.
     roles  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
            Series, [rows] or [rows, 1].
 
-    Raises DataError if table and arrays do not fit together or pandas has their rows in different orders, and
-    ConfigError if the table is not in memory.
+    Without separate arrays, the table is returned unchanged, of whatever kind. Raises DataError if table and arrays do
+    not fit together or pandas has their rows in different orders, and ConfigError if the table is not in memory or the
+    target is given twice.
     """
     names, columns = dict(roles), dict[str, pl.Series]()
     called = {role: "y" if role == "target" else role for role in roles}
@@ -429,9 +447,9 @@ def check_order(table: Any, values: Any, role: str) -> None:
 
 
 def in_another_order(table: Any, values: Any) -> bool:
-    """Return True if a table and a column of pandas have the same index in different orders.
+    """Return True if a table and a column of pandas have the same index, without repeats, in different orders.
 
-    With other indexes, rows are matched by their places.
+    In all other cases, the caller matches rows by their places.
     """
     if package_of(table) != "pandas" or package_of(values) != "pandas":
         return False
@@ -504,8 +522,8 @@ def _from_numpy(array: Any) -> pl.Series:
 def _from_objects(values: list[Any]) -> pl.Series:
     """Return objects of Python, numpy or pandas as a column, if they are of one kind.
 
-    Numbers of several types become the narrowest type that holds them all. Raises TypeError, ValueError, OverflowError
-    and errors of Polars for objects of several kinds.
+    Whole numbers become the first of Int64, UInt64 and Int128 that holds them all; see `_from_numbers`. Raises
+    TypeError, ValueError, OverflowError and errors of Polars for objects of several kinds.
     """
     column: pl.Series | None = None
     if _suit_polars(values):
@@ -562,7 +580,8 @@ def _check_times(values: list[Any]) -> None:
 
 
 def _suit_polars(values: list[Any]) -> bool:
-    """Return False for numpy times, for which Polars takes wrong units, and infinite or NaN decimals: Polars panics."""
+    """Return False if some values are times of numpy, whose units Polars confuses, or decimals that are infinite or
+    NaN, at which Polars panics."""
     return not any(isinstance(cell, np.datetime64 | np.timedelta64) for cell in values) and _are_finite(values)
 
 
@@ -573,7 +592,8 @@ def _are_finite(values: list[Any]) -> bool:
 def _from_numbers(values: list[Any]) -> pl.Series:
     """Return numbers, None for missing ones, as integers, as decimals, or otherwise as floats.
 
-    Raises ValueError for an integer or a decimal that float64 does not hold.
+    Raises ValueError for an integer, decimal or long double that would change as a float. A decimal does not change if
+    it is the shortest text of the float, such as 0.1.
     """
     kinds = {type(cell) for cell in values if cell is not None}
     if all(issubclass(kind, Integral) for kind in kinds):
@@ -635,9 +655,10 @@ def _is_piece(table: Any) -> bool:
 def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """Return a list of rows as an array, and a list of tables, such as Arrow record batches, as a frame.
 
-    Cells of several types become objects. Other data are returned unchanged.
+    If some cells are text, all cells become objects, so that numbers among text stay numbers. Other data, such as a
+    list of mappings, are returned unchanged.
 
-    Raises DataError for rows of different lengths, and for pieces of different columns.
+    Raises DataError for rows of different lengths, and for tables of different columns.
     """
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
@@ -658,8 +679,8 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
 def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | None:
     """Return a table in memory as a frame, else None.
 
-    Tables in memory are arrays, lists of rows or of tables, mappings of columns, and tables of Polars, pandas and
-    pyarrow. Raises DataError.
+    Tables in memory are arrays, lists of rows or of tables, mappings of columns, DataFrames of Polars and pandas, and
+    Tables and RecordBatches of pyarrow. Raises DataError, also for a list of paths and for a collection of Dask.
     """
     if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
         raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
@@ -704,7 +725,10 @@ def _frame_of_columns(data: Mapping[Any, Any], reading: Reading) -> pl.DataFrame
 
 
 def _column_of(values: Any, name: str, reading: Reading) -> pl.Series:
-    """Return a column of a mapping. A matrix becomes one column of arrays, as in Polars."""
+    """Return a column of a mapping. A matrix of numbers becomes one column of arrays, as in Polars.
+
+    If the column cannot be read, raise DataError, or return nulls if it is not needed.
+    """
     if is_matrix(values) and values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return pl.Series(name, plain_array(values))
     try:

@@ -68,12 +68,14 @@ def open_source(
              columns, a sparse matrix of scipy; a pair (X, y) of one of these and the column target; anything else
              that exports an Arrow stream.
     scratch  existing folder. A table neither in Parquet files nor in memory is streamed once into Parquet files in
-             this folder; keep them as long as the Source is used.
+             this folder, and so are a sparse matrix and Parquet files in folders that are named by columns. Keep these
+             files as long as the Source is used.
     memory   memory budget of the process, or None. The memory of a lazy query is known only later (Source.spooled).
     reading  how columns are read.
 
     Raises
-    DataError    for a table that does not exist, cannot be read, is empty, or has two columns of one name
+    DataError    for a table that does not exist, cannot be read, has no rows (unless reading.empty), or has two columns
+                 of one name
     ConfigError  if the disk of `scratch` is full, if streaming the files needs more memory than the budget, or in a
                  forked process
     """
@@ -139,7 +141,7 @@ def _unreadable(fault: str) -> DataError:
 
 
 def declared_categories(data: Any) -> dict[str, bool]:
-    """Return `numeric_categories` of a table, or of the first batch of an Arrow file."""
+    """Return `numeric_categories` of a table, or of the first batch of the first file of a path of Arrow files."""
     if not isinstance(data, str | os.PathLike):
         return numeric_categories(data)
     with suppress(DataError):  # opening the table raises it again

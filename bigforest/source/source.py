@@ -1,7 +1,7 @@
 """The interface of a table for every stage: schema, number of rows, single columns, and rows in bounded batches.
 
 Arrow reads Parquet files, a page of each column at a time. Polars reads tables in memory, and Parquet files that Arrow
-cannot read. Text and nested data that Arrow reads are validated before Polars gets them (storage/arrow.py).
+cannot read. Arrays that Arrow reads are validated before Polars gets them (storage/arrow.py).
 
 A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
 of different rows would be combined. So each file gets a stamp before it is first opened. The stamp is compared
@@ -182,11 +182,12 @@ class Source:
     frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits); None
              for other files. A projection or slice of the scan reads only what it returns.
     files    Parquet files, in order; none for a table in memory.
-    spooled  anonymous memory used to stream the table into `files`, bytes; 0 for a table read in place.
+    spooled  estimated anonymous memory of streaming the table into `files`, bytes; 0 for a table read in place.
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
     separator  character between the values of CSV files, if the user named one.
     notices  messages about how columns of CSV files are read.
-    coded    columns of numbers that were categories in pandas or Arrow, before they were written to a file or stream.
+    coded    columns of numbers or booleans that were categories in pandas or Arrow, before they were written to a file
+             or stream.
     """
 
     name: str
@@ -201,7 +202,10 @@ class Source:
     coded: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
-        """Pickle a source of files as the paths of the files."""
+        """Pickle a source of files as their paths, stamps and schema, and a table in memory with its content.
+
+        Only what is needed to read the table is kept: not `spooled`, `separator`, `notices` and `coded`.
+        """
         if not self.files:
             return Source, (self.name, self.schema, self.rows, self.frame)
         files = tuple(file.absolute() for file in self.files)
@@ -215,7 +219,7 @@ class Source:
         )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
-        """Return the source with other types of some columns. These columns are cast when they are read."""
+        """Return the source with other types of some columns: cast now in memory, in files when they are read."""
         schema = self.schema | dict(types)
         frame = None if self.frame is None or not types else cast_to(self.frame, schema)
         if frame is not None and not self.files:

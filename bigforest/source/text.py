@@ -1,7 +1,8 @@
 """Tables in text, CSV and NDJSON: lazy scans with types that are inferred from all rows of all files.
 
-1. Scan the files. All values of CSV are text. Values of NDJSON have JSON types; only its columns of text are searched.
-2. For each column of text, list the forms (`_NUMBERS`, `_DATES`: how to parse a type) that can read its first value.
+1. Scan the files. All values of CSV are text. Values of NDJSON have JSON types; its text is only searched for dates and
+   times.
+2. For each column of text, list the forms (`FORMS`: how to parse a type) that can read its first value.
 3. Take the first of these forms that reads all values: of the first 1,000 rows, and then of all rows. A column without
    such a form stays text.
 
@@ -218,7 +219,8 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
         check_kinds([file])
         raise
     first: Any = None
-    with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:  # a number of 5,000 digits
+    # Python's reader refuses some rows that Polars reads, such as one with an integer of 5,000 digits.
+    with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:
         first = json.loads(next(filter(str.strip, lines), "null"))
     _check_keys(file)
     struct = _in_order(pl.Struct(schema), first)
@@ -264,7 +266,7 @@ def _in_order(dtype: Any, row: Any) -> Any:
 
 
 def _check_json(file: Path) -> None:
-    """Raise DataError naming the first line of a file that is not JSON, with the message of Python's reader."""
+    """Raise DataError naming the first line that is not a JSON object, mostly with the message of Python's reader."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no value of JSON, whose missing value is null")
@@ -328,8 +330,8 @@ class TypedScans(NamedTuple):
     """The scans of the files of a table, and columns whose text could mean something else.
 
     codes   columns that stay text because they have codes such as 01 and 1
-    twice   columns of numbers, some of which are written in two ways, as 1.1 and 1.10
-    padded  columns of numbers, some of which begin with zeros, as 00123
+    twice   columns of floats with a number written in two ways, as 1.1 and 1.10, in the first 1,000 rows
+    padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
     """
 
     scans: list[Scan]
@@ -341,8 +343,8 @@ class TypedScans(NamedTuple):
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    The columns with the text of kept columns that are parsed come first. Raises OSError or one of POLARS_FAULTS for an
-    error of the system, which may not come again when the table is read.
+    If a column of `rules.kept` is parsed, a column `text_name` with its text is added, before all other columns. Raises
+    OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -377,7 +379,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
 
 
 def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the columns of text in which a whole number begins with a zero, as 00123."""
+    """Return the columns of text in which a whole number of two digits or more begins with a zero, as 00123."""
     begin = columns_named(names).str.strip_chars().str.contains("^0[0-9]+$").any()
     return [name for name, found in rows.select(begin).row(0, named=True).items() if found] if names else []
 
@@ -402,7 +404,13 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
 def _find_forms(
     rows: pl.LazyFrame, head: pl.DataFrame, names: Sequence[str], forms: Sequence[Form], numbers: Collection[str]
 ) -> dict[str, Form]:
-    """Return the form of each column of text; columns that stay text are left out. head: first rows of `rows`."""
+    """Return the form of each column of text; columns that no form reads are left out.
+
+    head     first rows of `rows`.
+    numbers  columns of numbers in training: if all their texts are missing words, they have no values.
+
+    The form of codes, and the form of columns without values, are among the results.
+    """
     parts = [head.lazy()] if head.height < _FIRST_ROWS else [head.lazy(), rows]
     first = _first_values(parts, names, _NO_VALUES.values)
     words = _first_values(parts, [name for name in names if name not in first], columns_named)  # missing words
@@ -539,7 +547,7 @@ def _check_is_text(file: Path) -> None:
 
 
 def _separator(file: Path) -> str:
-    """Return the separator: a tab in .tsv, else a comma; another one if the header would be a single name with that."""
+    """Return the separator: a tab in .tsv, else a comma; if that does not divide the header, another one that does."""
     default = "\t" if file.suffix.lower() == ".tsv" else ","
     header = header_of(file, default)
     return next((separator for separator in _SEPARATORS if len(header) == 1 and separator in header[0]), default)

@@ -108,11 +108,14 @@ class ColumnFile:
     that are in the cache are read from there, so a file that fits the cache is read from disk once.
 
     path    the file.
-    matrix  [columns, at least `most` rows], read-only: each column begins with the row that was read first last time.
+    matrix  [columns, at least `most` rows], read-only: each column begins with the first row of its last `read`.
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
-        """Open the file; `again` is True if it has been read before. Raises OSError."""
+        """Open the file of `rows` rows, of which a `read` takes at most `most`. Raises OSError.
+
+        again  True if the file has been read before.
+        """
         self.path = path
         self._rows = rows
         self._size = dtype.itemsize

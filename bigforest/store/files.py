@@ -5,8 +5,9 @@ before they are first read. The blocks of a feature are contiguous, so one reque
 
 Kernels index by codes, classes and groups, and do not check bounds. So these are checked before kernels run: the
 checksum and the range of each block of codes and targets, the checksum of every other file, and the order of
-dictionaries and row numbers. `Store.open(verify=True)` and `Store.verify` check a whole store; a local copy checks
-blocks as it fetches them. All checks raise FormatError and name the file.
+dictionaries and row numbers. `Store.open(verify=True)` checks a whole store on a disk. A local copy checks blocks as it
+fetches them, so opening it checks the other files only. `Store.verify` checks everything in both. All checks raise
+FormatError and name the file. With `verify=False`, the caller has checked or written the store.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     file             shape                    type     content
     manifest.json                             JSON     one object, see `Manifest`
     codes-u8.bin     [columns, rows]          uint8    codes of the features of up to 256 codes
-    codes-u16.bin    [columns, rows]          uint16   codes of the features of up to 65,536 codes
+    codes-u16.bin    [columns, rows]          uint16   codes of the features of 257 to 65,536 codes
     codes-u32.bin    [columns, rows]          uint32   codes of all other features
     low.bin          [all codes]              float64  smallest value of each code, one feature after the other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
@@ -81,7 +81,7 @@ class Manifest:
     """The description of a store.
 
     spec      the dataspec.
-    max_bins  "exact", or the most codes of a numeric feature, whose codes are then ranges of values.
+    max_bins  "exact", or the most codes of a numeric feature. If it has more values, its codes are ranges of values.
     crc       CRC-32 of every file that has no checksums of blocks.
     levels    bytes of levels.parquet; 0 if it is absent.
     """
@@ -93,7 +93,7 @@ class Manifest:
 
     @property
     def binned(self) -> bool:
-        """True if codes are ranges of values."""
+        """True if codes may be ranges of values."""
         return self.max_bins != EXACT
 
     def sizes(self) -> dict[str, int]:

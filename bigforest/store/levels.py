@@ -1,8 +1,8 @@
 """The levels of categories: levels.parquet, in a store and, with the same columns, in a forest.
 
-A level is stored as text: text as it is, booleans as `false` and `true`, integers as decimals. The levels of a feature
-ascend in the order of their codes: text by its UTF-8 bytes, integers by value. Their codes are consecutive, from 0, or
-from 1 if code 0 is missing (FeatureSpec).
+A level is stored as text: text without spaces around it, booleans as `false` and `true`, integers by their digits. The
+levels of a feature ascend in the order of their codes: text by its UTF-8 bytes, integers by value. Their codes are
+consecutive, from 0, or from 1 if code 0 is for missing values (FeatureSpec).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP_LEVELS = 1 << 16
 LEVEL_COLUMNS = (
     Column("feature", pa.uint32(), "position in the training table"),
     Column("code", pa.uint32(), "in ascending order of the levels, from 0, or from 1 if values may be missing"),
-    Column("level", pa.string(), "text as it is, booleans as `false` and `true`, integers as decimals"),
+    Column("level", pa.string(), "text without spaces around it, booleans as `false` and `true`, integers in digits"),
 )
 VALUE_COLUMN = Column(
     "value",

@@ -78,8 +78,8 @@ class Dictionaries(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # without slots, for cached properties
 class Store:
-    """A presorted table, opened by `Store.open`. All arrays are read-only views of mapped files and cost no anonymous
-    memory.
+    """A presorted table, opened by `Store.open`. Its arrays are read-only views of mapped files and cost no anonymous
+    memory, except where a method such as `of_rows` returns a store with other arrays.
 
     A store in an object store has a local copy, which is filled on demand (files.py).
 
@@ -138,7 +138,8 @@ class Store:
             Folder of the store, local or s3://.
         verify : bool, default=True
             Read everything once, at about a third of a nanosecond per byte, and check it. A store from elsewhere needs
-            this check: kernels index by codes and do not check bounds.
+            this check: kernels index by codes and do not check bounds. Codes and targets on s3:// are checked when
+            they are fetched instead, whatever this option is.
 
         Returns
         -------
@@ -190,7 +191,7 @@ class Store:
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        """Pickle the store as its path and fingerprint. Each other process maps it once.
+        """Pickle the store as its path and fingerprint. Each other process maps it once, and does not verify it.
 
         A store that was opened anew is mapped again, even if path and content are the same: the files that were mapped
         before may have been deleted.
@@ -397,7 +398,7 @@ class Store:
 
         Returns
         -------
-        float64 [codes], ascending
+        float64 [codes], ascending; the first is NaN if values are missing
 
         Examples
         --------
@@ -417,7 +418,7 @@ class Store:
 
         Returns
         -------
-        float64 [codes], ascending
+        float64 [codes], ascending; the first is NaN if values are missing
 
         Examples
         --------
@@ -436,7 +437,9 @@ class Store:
         return float(np.nanmin(ends)), float(np.nanmax(ends))
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the values of some rows; with max_bins, the smallest value of the code.
+        """Return the values of some rows, NaN where missing; with max_bins, the smallest value of the code.
+
+        The value of a category is its code.
 
         Parameters
         ----------
@@ -522,9 +525,10 @@ class Store:
     ) -> Store:
         """Return the same table with numbers for missing cells and for levels.
 
-        fills    number for the missing cells of each feature. It is the value of code 0, and need not be the lowest.
-        levels   for each category, the values of its codes, in any order and not all different, and the value of
-                 unknown levels.
+        fills    number for the missing cells of each feature. If cells are missing, it becomes the value of code 0, and
+                 need not be the lowest.
+        levels   by the place of each category: the values of its codes, which may be in any order and repeat, and the
+                 value of unknown levels.
         made_by  see `with_values`.
         """
         features = [replace(feature, fill=fill) for feature, fill in zip(self.spec.features, fills, strict=True)]
@@ -547,7 +551,10 @@ class Store:
         return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)
 
     def with_codes(self, codes: Codes, low: NDArray[np.float64], high: NDArray[np.float64]) -> Store:
-        """Return the same table with other codes and values, as many as before. Pickle would send the store on disk."""
+        """Return the same table with other codes and values, as many as before.
+
+        Do not pickle it: another process would open the store on disk, with the codes and values there.
+        """
         return replace(self, _codes=codes, _low=low, _high=high)
 
     def as_encoded(self) -> Store:
@@ -559,9 +566,10 @@ class Store:
 
         rows  row numbers, ascending.
 
-        The table is for growing trees in this process, and has weights but no row numbers. A numeric feature with more
-        codes than rows keeps the values of these rows and its smallest and largest value only, ranked anew, so that no
-        memory grows with the store. Groups without rows are left out, as a bag of these alone would be empty.
+        The table is for growing trees in this process: it has weights but no row numbers, and regression targets in
+        steps only. A numeric feature with more codes than rows keeps only the values of these rows and its smallest and
+        largest value, ranked anew, so that no memory grows with the store. Groups without rows are left out, because a
+        bag of these alone would be empty.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
@@ -626,8 +634,9 @@ class Store:
     def verify(self) -> None:
         """Read the whole store and check that it is unchanged and valid for kernels.
 
-        Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
-        differs, a code or class out of range, dictionaries or row numbers out of order.
+        Raises FormatError naming the file of the first fault, and for codes and targets the block of 65,536 rows. A
+        fault is a checksum that differs, a code, class or group out of range, dictionaries or row numbers out of order,
+        or content that contradicts the dataspec.
 
         Examples
         --------
@@ -665,7 +674,7 @@ _stores: ProcessCache[Store] = ProcessCache(4)
 
 
 def _open_again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
-    """Open the store at `path`, which the sending process has verified. Called by pickle.
+    """Open the store at `path` without verifying it: that is up to the process that sent it. Called by pickle.
 
     fingerprint  fingerprint of the store that was sent.
     opened       its random digits, drawn when it was opened.

@@ -181,7 +181,10 @@ _BY_BLOCK = {*CODES.values(), TARGET}
 
 
 class PartFile(NamedTuple):
-    """A file of a part, its number of bytes and its CRC-32; crc 0 if its blocks have checksums, both 0 for levels."""
+    """A file of a part, its number of bytes and its CRC-32.
+
+    The CRC-32 is 0 if the blocks of the file have checksums. For levels, both numbers are 0.
+    """
 
     path: Path
     size: int
@@ -284,7 +287,7 @@ class PartWriter:
     ) -> None:
         """Append the codes of the feature, unsigned integers, in chunks of any size.
 
-        column  the nested column that holds the feature, if any.
+        column  column of the table that holds the feature; None if it has the same name.
         """
         width = code_width(self._codes)
         checksums = BlockChecksums()
@@ -313,7 +316,8 @@ class StoreWriter:
     still in the page cache. So codes never wait in memory for the features before them.
 
     parts   folder of the parts, by default in the folder of the store.
-    shared  True if workers share this folder: `append` then only records parts, and `join` lets workers copy them.
+    shared  True if workers share this folder: `append` then copies only the levels of a part, and `join` lets workers
+            copy its other files.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:
@@ -373,7 +377,7 @@ class StoreWriter:
         return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
-        """Append the features of `part` to the store. Remove each file of the part once it is copied."""
+        """Append the features of `part` to the store, or record them if `shared`. Remove each file that is copied."""
         for name, file in part.files.items():
             if name == LEVELS:
                 self._append_levels(file.path)
@@ -391,7 +395,7 @@ class StoreWriter:
         self._checksums.extend(part.checksums)
 
     def join(self, executor: Executor) -> None:
-        """Let the workers copy all appended parts. Each file of a part is removed once it is copied."""
+        """Let the workers copy all recorded parts. Each file of a part is removed once it is copied."""
         ranges: list[FileRange] = []
         for name, files in self._parts.items():
             self._files.path(name).touch(exist_ok=False)
@@ -415,7 +419,10 @@ class StoreWriter:
         missing_words: tuple[str, ...] = (),
         separator: str | None = None,
     ) -> None:
-        """Write the files that belong to no feature, the manifest last. `dropped` rows of the source were left out."""
+        """Write the checksums, and then the manifest. `dropped` rows of the source were left out.
+
+        Targets as floats are removed if their whole numbers of steps are exact.
+        """
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._files.append(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         closed = self._files.close()
