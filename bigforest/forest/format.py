@@ -251,7 +251,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "precision",
             pa.float64(),
-            "0 in the case of division by 0; in the last row the mean over classes that occur (macro)",
+            "0 in the case of division by 0; in the last row the mean over the classes that are the truth or the "
+            "prediction of a row (macro)",
             null=True,
         ),
         Column("recall", pa.float64(), "likewise", null=True),
@@ -338,8 +339,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "weights",
             _counts(pa.uint32()),
-            "number of bag rows with each target, with repeats and weights; proportional for wide weights, at most "
-            "2**32 in total",
+            "number of bag rows with each target, with repeats and weights; scaled down in a leaf where the total "
+            "would reach 2**32",
         ),
     ),
 }
