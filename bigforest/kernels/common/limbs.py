@@ -17,7 +17,7 @@ _HALF = np.int64(32)
 
 @inlined
 def add_product(sums, row, weight, number):
-    """Add weight * number to the sum in sums[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
+    """Add weight * number to the limbs of sums[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
 
     Limbs 1 and 2 stay below 2**32; limb 3 does not overflow as long as all weights together are below 2**63.
     """

@@ -92,7 +92,7 @@ def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
     """Find the rows of largest proximity to each row of `rows`, and sum the proximities by class.
 
     rows        uint32 [rows]
-    target      uint16 [all rows], the class of each
+    target      uint16 [all rows], the class of each; 0 for regression
     scratch     float64 [all rows], zeros, the proximities of one row; uint32 [all rows], the rows that have one
     neighbor, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, the lowest row first among
                 ties; 0 if there are fewer
@@ -126,7 +126,8 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
     kept     uint32 [kept rows], the row of `values` of each
     values   [all rows, columns]; categories are codes
     columns  uint32 [columns], columns to fill; codes: int64 [columns], number of codes of a category, 0 for a number.
-             Code 0 of a category, and NaN, are missing. A higher code is a level not seen in training; it fills nothing
+             Code 0 of a category, and NaN, are missing. Codes from that number on are levels not seen in training; they
+             fill nothing
     tally    float64 [most codes], zeros: scratch
     filled   float64 [rows, columns], NaN, set if a value is missing and a row of positive proximity has one: for
              numbers the mean weighted by proximity, for categories the code of largest proximity, the lowest among ties

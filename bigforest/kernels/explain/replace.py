@@ -191,7 +191,7 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
 def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves, change):
     """Add up the changes of the answers of a tree when the values of each group of features are the permuted ones.
 
-    rows    uint32 [rows]: row r of the table gets the values of column r of `replaced.drawn`
+    rows    uint32 [rows]: row r of `replaced.values` gets the values of column r of `replaced.drawn`
     begin   uint64, position of the root
     answer  float64 [nodes of the tree, numbers], value of each node
     first   uint64, place of the first number of an answer in `change`

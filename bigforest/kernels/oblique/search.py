@@ -228,7 +228,8 @@ def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
 def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Return the number of rows on the left. scratch.total_l is set to their statistics (target.py).
+    Return the number of rows on the left. scratch.total_l is set to their statistics
+    (kernels/scan/target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]

@@ -2,7 +2,7 @@
 pass are compared exactly by grow/out_of_core/node_search.py.
 
 The formulas are those of the scans in memory (kernels/scan/). Two classes use the formula of many classes, because the
-products of two_class.py would overflow for weights beyond 2**31.
+products of kernels/scan/two_class.py would overflow for weights beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 

@@ -78,7 +78,7 @@ class CodeScratch(NamedTuple):
 
     codes   uint32 [rows sent], codes of the rows of a node
     spare   uint32 [rows sent]
-    stack   uint64 [deepest node + 2, 3]
+    stack   uint64 [depth of the tree + 2, 3]: node, begin and end of each range of rows that waits
     listed  bool [codes of the largest category], all False
     """
 
@@ -267,7 +267,7 @@ class ProjectedScratch(NamedTuple):
 
     spare  uint32 [rows sent]
     value  float64 [rows sent]
-    stack  uint64 [deepest node + 2, 3]
+    stack  uint64 [depth of the tree + 2, 3], see CodeScratch
     """
 
     spare: NDArray[np.uint32]

@@ -40,7 +40,7 @@ class RoutedRows(NamedTuple):
 
 
 class OobVotes(NamedTuple):
-    """Out-of-bag votes on rows, and their error after each tree.
+    """Out-of-bag votes on rows, and the rows on which each tree is the first to vote.
 
     cast     Votes
     voters   uint32 [rows], number of trees that voted so far

@@ -66,7 +66,7 @@ def side_score(impurity, counts, weight, table):
     weight  int64, their sum
 
     The score is at most 0. Adding rows to a side does not raise it, except by rounding errors of at most classes + 1.
-    The bound of split_scores.py relies on this.
+    The bound of kernels/out_of_core/split_scores.py relies on this.
     """
     return table(counts, weight) if callable(table) else known_score(impurity, counts, weight, table)
 

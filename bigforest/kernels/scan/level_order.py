@@ -383,7 +383,8 @@ def power_step(groups, count, total, weight, levels):
 
     total, weight  class weights of the node, int64 [classes], and their sum
 
-    The new direction is scaled to DIRECTION_BITS. All sums are below 2**62. Return True if the direction has changed.
+    The new direction is scaled to DIRECTION_BITS. All sums are below 2**62 if the node weighs less than 2**31. Return
+    True if the direction has changed.
     """
     direction, product = levels.direction, levels.product
     classes = np.uint64(direction.size)
@@ -452,7 +453,8 @@ def _take_cells(counts, classes, levels):
 def order_counted(counts, total, numbers, least, levels, ranks):
     """Put levels in order, from summed statistics.
 
-    counts   int64 [levels, slots], statistics of the rows of each level (grow/out_of_core/context.py); no weight is 0
+    counts   int64 [levels, slots], statistics of the rows of each level (grow/out_of_core/context.py). No level has
+             weight 0. With more than two classes, the weight of a class in a level is below 2**32
     total    int64 [scored], sum over all levels of the statistics that scores depend on: for classes, the class weights
     numbers  True for regression
     least    see CategoricalMissing

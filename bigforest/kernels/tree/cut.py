@@ -125,11 +125,13 @@ def cut_trees(starts, right, decrease, rules, number, inner, heap):
 
     starts    int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1], in preorder
     right     uint32 [nodes], number of the right child within the tree, 0 in a leaf
-    decrease  float64 [nodes], decrease of impurity by the split of a node; overwritten
+    decrease  float64 [nodes], decrease by the split of a node, of the impurity of the tree or of another number; any
+              value in a leaf; overwritten
     rules     CutRules
     number    uint32 [nodes], out: the new number of a node within its tree, REMOVED if it does not remain
     inner     bool [nodes], out: True if the node remains and is split
-    heap      int64 [smaller of the leaves of a tree and of rules.leaves], scratch
+    heap      int64 [smaller of the leaves of a tree and of rules.leaves], scratch; unused if rules.leaves is at least
+              the number of nodes of a tree
     """
     for tree in range(starts.size - 1):
         begin, end = starts[tree], starts[tree + 1]
