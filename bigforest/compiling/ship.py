@@ -3,14 +3,14 @@
     pip wheel --no-deps --wheel-dir dist .
     python -m bigforest.compiling.ship dist/bigforest-0.1.0-py3-none-any.whl
 
-Kernels are compiled for each level of x86-64 that this processor has (x86-64-v3 and -v4), by as many processes as there
-are processors. The new wheel is written next to the given one and is for this Python and this platform. It also works
-with other versions of Numba, NumPy or Python and on other processors: kernels that do not fit are not read, and are
-compiled.
+By default, kernels are compiled for each level of x86-64 that this processor has (x86-64-v3 and -v4), by as many
+processes as there are processors. The new wheel is written next to the given one, and can be installed for this version
+of Python on this platform. It also works with other versions of Numba and NumPy and on other processors: kernels that
+do not fit are not read, and are compiled.
 
 A kernel is compiled for the types of its arguments: the kind of forest (warm_up.py), the type of numbers with which
-rows are routed through trees (bytes, float32 or float64), row weights, and options. So everything that can be done with
-a forest is done here with each kind, type and option that has kernels of its own. tests/shipped.py, which CI runs on a
+rows are routed through trees (bytes, float32 or float64), row weights, and options. So all operations on a forest are
+done here with each kind, type and option that has kernels of its own. tests/shipped.py, which CI runs on a
 wheel, fails if a kernel is missing.
 """
 
@@ -74,8 +74,8 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
     cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there for
            a level, with NUMBA_CPU_NAME and similar, are not compiled again.
 
-    Raises ConfigError if the kernels in the wheel are not those of this installation, and for levels that this
-    processor does not have.
+    Raises ConfigError if the kernels in the wheel are not those of this installation, for levels that this processor
+    does not have, for a file that is not a wheel, and if compiling or packing fails.
     """
     if missing := [level for level in levels if level not in levels_of_host()]:
         raise ConfigError(f"this processor cannot compile for {', '.join(missing)}; build on one that has the level")
@@ -141,10 +141,11 @@ _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
 # Columns with missing values: the number `a`, in a table without the category; the number and the category; or the
-# category alone. Bytes with missing values are routed as float32 with missing values, so the latter are left out.
+# category alone. Bytes with missing values are routed as float32 with missing values, so tables of float32 with missing
+# values are left out.
 _GAPS = ("number", "both", "category")
-# Options with kernels of their own: for all forests with bags, for classes, and for regression. Family.variants has
-# others.
+# Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Those of one
+# family are in Family.variants.
 _BAGGED: list[dict[str, Any]] = [
     {"max_bins": 4},
     {"replace": False, "sample_fraction": 0.5},
@@ -164,7 +165,7 @@ _CLASSES: list[dict[str, Any]] = [
 _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 # Parts of an explanation that use out-of-bag rows.
 _OUT_OF_BAG = [name for name, section in SECTIONS.items() if section.needs == "out of bag"]
-# Those of them that are refused for new rows.
+# Parts in _OUT_OF_BAG that are refused for new rows.
 _OF_TRAINING = ("proximities", "filling")
 
 
@@ -172,7 +173,7 @@ def warm_rest(kind: str) -> None:
     """Compile the kernels of a kind that neither training nor prediction needs, or load them from the cache."""
     categories, numbers, kind_options = KINDS[kind]
     table = small_table(categories, 0 if numbers else 3, _ROWS)
-    if "splitter" in kind_options:  # finished forests use the same kernels as those of the best splits
+    if "splitter" in kind_options:  # once grown, these forests use the same kernels as forests of best splits
         _vary(kind, table, _NUMBERS if numbers else [])
         return
     bagged = KINDS[kind].takes_weights
@@ -199,7 +200,7 @@ def warm_rest(kind: str) -> None:
 
 
 def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> None:
-    """Train a forest with each of these options, and compile its kernels for growing by passes."""
+    """Train a forest with each of these options, predict, and compile its kernels for growing by passes."""
     with TemporaryFolder(None) as folder:
         for option in options:
             try:
@@ -277,10 +278,10 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 
 def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
-    """Compute parts of an explanation: all `parts` for training rows, those on out-of-bag rows also for new rows.
+    """Compute parts of an explanation: all `parts` for training rows, and those on out-of-bag rows also for new rows.
 
-    One call for all parts takes a quarter of the time of a call for each part. If it refuses a part, each part has its
-    own call.
+    One call for all parts takes a quarter of the time of a call for each part. If a part is refused, each part gets its
+    own call, and refused parts are skipped.
     """
     of_new_rows = [part for part in parts if part in _OUT_OF_BAG and part not in _OF_TRAINING]
     for asked, new_rows in ((list(parts), False), (of_new_rows, True)):

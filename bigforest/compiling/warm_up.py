@@ -1,4 +1,4 @@
-"""Compile kernels in advance, by training a small forest of each kind and predicting once."""
+"""Compile kernels in advance, by training small forests of each kind and predicting with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bigforest.storage.atomic import TemporaryFolder
 class ForestKind(NamedTuple):
     """Forests that share kernels.
 
-    categories  True if the table has categories and missing values.
+    categories  True if the table has a category with missing values.
     regression  True if the target is a number.
     options     options of training that select the kernels.
     """
@@ -44,7 +44,7 @@ class ForestKind(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Numbers of classes to train with, one for each variant of the kernels; 0 for regression."""
+        """Numbers of classes to train with, one for two classes and one for more; only 0 for regression."""
         return (0,) if self.regression else (2, 5)
 
     def traits(self, classes: int) -> TableTraits:
@@ -190,9 +190,9 @@ def warm_here(kind: str, passes: bool = False) -> None:
 
 
 def small_table(categories: bool, classes: int, rows: int) -> pl.DataFrame:
-    """Return a small table with four numeric features, weights, groups and a target.
+    """Return a small table with four numeric features, the columns `weight` and `group`, and the target `y`.
 
-    categories  add a category with a missing value.
+    categories  add the column `level`, a category with a missing value.
     classes     number of classes; 0 for a numeric target.
     """
     draw = np.random.default_rng(0)

@@ -35,7 +35,7 @@ _DTYPES = ("float32", "float64")
 _INPUT, _LABEL, _SUMS, _SHARES, _PREDICTION = "X", "label", "sums", "probabilities", "prediction"
 # Name of the predictions before a boosted stage corrects them.
 _PLAIN = "plain"
-# Versions of the operators: they have all that is used here, and runtimes of recent years support them.
+# Versions of the operators by domain: they have all operators used here, and runtimes of recent years support them.
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 
@@ -66,7 +66,7 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
 
 
 def _ensemble(trees: list[ExportedTree], dtype: str) -> dict[str, Any]:
-    """Return the attributes of the tree ensemble: nodes, and the votes of leaves. Raises ConfigError."""
+    """Return the attributes of the tree ensemble: nodes, and the votes of leaves. Raises ConfigError for votes."""
     thresholds = np.concatenate([np.where(tree.left < 0, 0.0, tree.threshold) for tree in trees])
     leaf = np.concatenate([tree.left < 0 for tree in trees])
     number = _concatenate(np.full(tree.nodes, place) for place, tree in enumerate(trees))
@@ -103,8 +103,10 @@ def _concatenate(arrays: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _check_range(votes: NDArray[np.float64], trees: int) -> None:
-    """Raise ConfigError if float32, in which ONNX predicts, cannot hold the votes of a leaf or their sum over the
-    trees."""
+    """Raise ConfigError if the votes are too large or too small for float32, in which ONNX predicts.
+
+    The largest vote times the number of trees bounds the sums.
+    """
     kind = np.finfo(np.float32)
     largest = float(np.abs(votes).max())
     if largest * trees > float(kind.max) or 0.0 < largest < float(kind.tiny):
@@ -141,8 +143,8 @@ def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[
 def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """Return nodes and outputs for classification.
 
-    Probabilities are the sums divided by the number of trees, raised to the power of the forest. They are named _PLAIN
-    if a stage corrects them.
+    Probabilities are the sums divided by the number of trees, raised to the power of the forest and scaled to sum to 1.
+    They are named _PLAIN if a stage corrects them.
     """
     make = onnx.helper.make_node
     shares = _PLAIN if files.is_refined else _SHARES

@@ -1,7 +1,8 @@
 """A scikit-learn forest with the trees of a forest.
 
-scikit-learn converts its input to float32 and compares it with the float64 thresholds. It computes importances of
-features itself. The impurity of a regression leaf is 0, because a forest does not store the variance of leaves.
+scikit-learn converts its input to float32 and compares it with the float64 thresholds. It computes the importances of
+features from the impurities of nodes. The impurity of a regression leaf is 0, because a forest does not store the
+variance of leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bigforest.export.trees import ExportedTree, exported_trees, library, refuse
 from bigforest.forest.forest_files import ForestFiles
 
 _TO = "scikit-learn"
-# Entries of a leaf in the arrays of scikit-learn: child, and feature or threshold.
+# Entries of a leaf in the arrays of scikit-learn: as a child, and as feature and threshold.
 _LEAF, _UNDEFINED = -1, -2
 
 

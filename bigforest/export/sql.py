@@ -10,8 +10,9 @@ Each step selects from the one before:
     k  columns to keep       v  means of votes, then probabilities or the number
     f  features of trees     s  sums of the boosted stage, then scores
 
-Names of the columns of the table occur only in the first and in the last SELECT, so they clash with no others. They are
-quoted and follow the alias of the table: without a column x, SQLite takes "x" for a text, but refuses t."x".
+Names of columns of the table occur only in the first and in the last SELECT, so they clash with no others. In the first
+one they are quoted and follow the alias of the table: without a column x, SQLite takes "x" for a text, but refuses
+t."x".
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _TO = "SQL"
 # Spaces that training strips from text: White_Space of Unicode.
 _SPACES = "".join(map(chr, [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F]))
 _SPACES += "\u205f\u3000"
-# Databases raise an error for the exponential of larger numbers; kernels/refine/link.py has the same limit.
+# Limit of the argument of EXP, as in kernels/refine/link.py: databases raise an error for results beyond float64.
 _MOST = 700.0
 _LARGEST = float(np.finfo(np.float64).max)
 _MAX_WHOLE = 2**63 - 1
@@ -52,8 +53,8 @@ class _Dialect(NamedTuple):
 
     quote    character around names
     number   expression of a column as float64; {} is the column, here and below
-    flag     of a boolean column as an integer
-    text     of a column as text that is compared byte by byte
+    flag     expression of a boolean column as an integer
+    text     expression of a column as text that is compared byte by byte
     trimmed  as `text`, without spaces around it
     zero     float64 with which a sum begins: PostgreSQL adds literals as decimals
     has_nan  True if numbers may be NaN, which is larger than all others
@@ -108,9 +109,9 @@ _DIALECTS = {
 
 
 class _Query:
-    """A query that is made step by step. Each step is a SELECT from the step before.
+    """A query that is made step by step. Each step is a SELECT from the step before, the first from the table.
 
-    table  name, in quotes, of the table from which the first step selects.
+    table  name of the table, in quotes.
     """
 
     def __init__(self, table: str) -> None:
@@ -131,7 +132,7 @@ class _Query:
         self._source = name
 
     def text(self, columns: Iterable[tuple[str, str]]) -> str:
-        """Return the query, whose last step has these columns."""
+        """Return the query: all steps, and a last SELECT of these columns."""
         return f"WITH {', '.join(self._steps)}\n{self._selecting(columns)}"
 
     def _selecting(self, columns: Iterable[tuple[str, str]]) -> str:
@@ -163,7 +164,7 @@ class _Cell:
 
     @property
     def without_nan(self) -> tuple[str, str]:
-        """The column with NULL in place of NaN, and its name."""
+        """Expression of the column with NULL in place of NaN, and name of the column."""
         if not self.is_number or not self._sql.has_nan:
             return self.name, self.name
         return f"CASE WHEN {self.name} <= 0 OR -{self.name} <= 0 THEN {self.name} END", self.name
@@ -314,7 +315,7 @@ def _case(conditions: Sequence[str | None], votes: NDArray[np.float64]) -> str:
     Subtrees whose leaves have equal votes become one value. A right child continues the CASE of its parent, as parsers
     limit how deep expressions are.
     """
-    branches: list[str] = []  # of the nodes whose parent is to come; the left child of a node is the last one
+    branches: list[str] = []  # of nodes whose parent follows; for its left child it pops the last one
     begin, end = "CASE ", " END"
     for condition, vote in zip(reversed(conditions), votes[::-1].tolist(), strict=True):
         if condition is None:
@@ -327,7 +328,7 @@ def _case(conditions: Sequence[str | None], votes: NDArray[np.float64]) -> str:
 
 
 def _to_power(votes: Sequence[str], power: float) -> list[str]:
-    """Return expressions of the probabilities: shares of votes to a power, scaled to sum to 1."""
+    """Return expressions of the probabilities: the means `votes` raised to a power, then scaled to sum to 1."""
     if power == 1.0:
         return list(votes)
     raised = [f"POWER({vote}, {_number(power)})" for vote in votes]
@@ -335,8 +336,11 @@ def _to_power(votes: Sequence[str], power: float) -> list[str]:
 
 
 def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
-    """Yield the columns of each SELECT by which the boosted stage corrects the columns `votes`: predict/refine.py;
-    scores: columns of the sums of the stage."""
+    """Yield the columns of each SELECT by which the boosted stage corrects the columns `votes`, as predict/refine.py
+    does.
+
+    scores  columns of the sums of the stage
+    """
     if link.loss == SQUARED:
         yield [(f"{votes[0]} + {scores[0]}", votes[0])]
         return
@@ -361,7 +365,7 @@ def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iter
 
 
 def _choice(columns: Sequence[str], results: Sequence[str]) -> str:
-    """Return an expression for the result whose column is the largest, the first among ties."""
+    """Return an expression for the result of the largest column, the first among ties."""
     cases = [
         f"WHEN {' AND '.join(f'{column} >= {other}' for other in columns[place + 1 :])} THEN {results[place]}"
         for place, column in enumerate(columns[:-1])

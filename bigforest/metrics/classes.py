@@ -1,9 +1,9 @@
 """The quality of predicted classes, by scikit-learn's definitions, from rows in batches of any size.
 
-Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so a mean is the same
-for any batches in any order. Without weights its error is at most 2**-41. With weights, the loss of a row is multiplied
-by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve of a class against the
-rest follows exactly from the weights of both at each distinct score.
+Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so a mean loss is the
+same for any batches in any order. Without weights its rounding error is at most 2**-41. With weights, the loss of a row
+is multiplied by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve of a
+class against the rest follows exactly from the weights of both at each distinct score.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _WHOLE = 2.0**16
 _CELLS = 1 << 15
 _EPSILON = np.finfo(np.float64).eps
 
-# Above this number of classes there are no areas under the curve, for which all probabilities would be sorted.
+# With more classes there are no areas under the curve, because they need all probabilities sorted.
 MOST_CURVES = 100
-# Most distinct scores in memory, and anonymous memory for each while they are merged.
+# Most distinct scores in memory for two classes; for more, all curves together have twice as many. Bytes of anonymous
+# memory for each score while scores are merged.
 MOST_SCORES = 1 << 18
 SCORE_BYTES = 120
 
@@ -60,7 +61,8 @@ class ClassMetrics:
 class Metrics:
     """Sums of the metrics of classes over rows, which come in batches.
 
-    total  upper bound of the sum of the weights of all rows; None without weights.
+    max_scores  most distinct scores in memory for two classes, see MOST_SCORES.
+    total       upper bound of the sum of the weights of all rows; None without weights.
     """
 
     def __init__(self, classes: int, max_scores: int = MOST_SCORES, total: int | None = None) -> None:
@@ -79,7 +81,7 @@ class Metrics:
 
     @property
     def accuracy(self) -> float:
-        """Share of the rows with the right prediction, by weight; there must be rows."""
+        """Share of the weight of the rows that has the right prediction; there must be rows."""
         return int(self._weights[2].sum()) / int(self._weights[0].sum())
 
     def add(
@@ -186,8 +188,9 @@ def curves_of(classes: int) -> int:
 class Scores:
     """Distinct scores, 0 or more, ascending, with the weight of the rows of the first and of the second class at each.
 
-    Scores up to `above` are not counted. At most `most` scores are kept. If there are more, the upper ones are dropped:
-    `limit` is then the lowest dropped score, and another pass over the rows counts the scores from it on.
+    Scores up to `above` are not counted. At most `most` scores are kept. If there are more, the upper ones are dropped
+    until half of `most` are left: `limit` is then the lowest dropped score, and another pass over the rows counts the
+    scores from it on.
     """
 
     def __init__(self, most: int, above: float = -np.inf) -> None:
@@ -246,7 +249,7 @@ class Scores:
         self._merge_many()
 
     def _merge_many(self) -> None:
-        """Merge once as many scores wait as there are free places, and a quarter of `most`, and half of the merged."""
+        """Merge if enough scores wait: at least the free places, a quarter of `most`, and half of the merged."""
         if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
             self.merge()
 
@@ -280,7 +283,8 @@ def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
 class Area:
     """Area under the ROC curve, from counts of ascending scores, added pass after pass.
 
-    It is the probability that a row of the second class has a higher score than a row of the first; ties count half.
+    It is the probability that a random row of the second class has a higher score than one of the first; ties count
+    half.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Intervals, sets of classes and rejection, calibrated on rows whose truth and prediction are known.
 
 Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
-errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
-if calibration rows and new rows are exchangeable. The bound is computed for each category alone (Mondrian, Vovk 2005):
-bins of predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
+errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with a probability of at least
+`coverage` if calibration rows and new rows are exchangeable. The bound is computed for each category alone (Mondrian,
+Vovk 2005): bins of predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
 
 Intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020): the forest without calibration row i consists of
 the trees whose bags leave it out. Let f_i be its prediction for a new row, and R_i its error on row i. The interval is
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, counted
 
-# Most bins of predictions; fewest rows of a bin, and fewest of its rows beyond the quantile. With fewer rows, the
+# Most bins of predictions; fewest rows of a bin, and fewest expected rows of it beyond the quantile. With fewer, the
 # quantile would be imprecise.
 MOST_BINS = 20
 _BIN_ROWS = 200
@@ -42,7 +42,7 @@ _RISK_PARTS = 10**9
 class Intervals:
     """Intervals around predicted numbers.
 
-    edges  edges between the bins of predictions, ascending; the first bin has predictions up to the first edge.
+    edges  edges between the bins of predictions, ascending; a bin includes its upper edge.
     radii  half the width of the interval in each bin, for rows of difficulty 1; one more than edges.
     scale  mean spread of the trees, the unit of `difficulty`; 0 if all rows have difficulty 1.
     """
@@ -73,7 +73,8 @@ class Intervals:
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """Return the difficulty of rows (Bostrom, Linusson, Lofstrom and Johansson 2017).
 
-    spread  spread of the trees on each row; scale: mean spread on the calibration rows.
+    spread  spread of the trees on each row.
+    scale   mean spread on the calibration rows.
     """
     return spread / scale + _SENSITIVITY
 
@@ -82,7 +83,7 @@ def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 class ClassSets:
     """Sets of classes.
 
-    floors  for each class, the least share of the votes with which it is in the set of a row.
+    floors  for each class, the smallest share of the votes with which it is in the set of a row.
     """
 
     floors: tuple[float, ...]
@@ -105,7 +106,7 @@ def fit_intervals(
 
     spread  spread of the trees on each row: errors are divided by the `difficulty`. None if all rows have difficulty 1.
 
-    Raises ConfigError if there are too few rows.
+    A table with too few rows for two bins has one. Raises ConfigError if there are too few rows for the coverage.
     """
     rows = prediction.size
     check_enough_rows(rows, coverage)
@@ -164,12 +165,12 @@ class RejectCurve(NamedTuple):
     wrong: NDArray[np.int64]
 
     def least_share(self, risk: float) -> float:
-        """Choose the least share of votes for the predicted class at which a row is predicted; infinity to predict
-        none.
+        """Choose the smallest share of votes for the predicted class at which a row is predicted.
 
-        This threshold minimises errors minus `risk` times predicted rows (Chow 1970); among ties as many rows as
-        possible are predicted. Equivalently, the error at each confidence, fitted by isotonic regression so that it
-        does not rise with the confidence, exceeds the risk below the threshold. Raises ConfigError for too few rows.
+        It is 0 to predict all rows, and infinity to predict none. This threshold minimises errors minus `risk` times
+        predicted rows (Chow 1970); among ties as many rows as possible are predicted. Equivalently, the error at each
+        confidence, fitted by isotonic regression so that it does not rise with the confidence, exceeds the risk below
+        the threshold. Raises ConfigError for fewer than 1 / risk rows.
         """
         exact, rows = exact_share(risk), int(self.predicted.max(initial=0))
         if rows * exact < 1:
@@ -188,7 +189,7 @@ class RejectCurve(NamedTuple):
 def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
     """Count the remaining errors if the least certain rows are rejected (Chow 1970).
 
-    confidence  share of the votes that the predicted class of each row has.
+    confidence  share of the votes for the predicted class of each row.
     wrong       True where the predicted class is not the true one.
     """
     order = np.argsort(-confidence, kind="stable")
@@ -199,17 +200,18 @@ def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> R
 
 
 def fewest_rows(coverage: float) -> int:
-    """Return the least number n of calibration rows with ceil(coverage * (n + 1)) <= n."""
+    """Return the smallest number n of calibration rows with ceil(coverage * (n + 1)) <= n."""
     exact = exact_share(coverage)
     return ceil(exact / (1 - exact))
 
 
 def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.int64]:
-    """Return for each category the category with which it is calibrated.
+    """Return for each category the number of the pool in which it is calibrated, int64 [categories].
 
     counts  int64 [categories], rows of each; their sum is enough for a quantile.
 
-    Categories with too few rows for a quantile are pooled, with as many of the next rarest as needed.
+    Categories with too few rows for a quantile are in one pool, with as many of the next rarest as needed. Its number
+    is that of the rarest category. Each other category is alone and has its own number.
     """
     fewest = fewest_rows(coverage)
     rarest = np.argsort(counts, kind="stable")
@@ -252,7 +254,7 @@ class ByCategory:
     """Calibration by the value of a row in a column.
 
     column      name of the column.
-    dtype       name of its type in the calibration rows.
+    dtype       name of the type of the column in the calibration rows.
     levels      values of the column in the calibration rows, as text.
     calibrated  intervals or sets for each level, then for other levels, and for missing values.
     """
@@ -315,7 +317,7 @@ def fit_by_category(
 # does not depend on the order in which a matrix product adds them.
 _STEPS = 2.0**40
 MOST_TREES = 1 << 13
-# Most cells, rows times calibration rows, that are in memory at a time.
+# Most cells, rows times calibration rows, of an array in memory, unless a single row has more.
 _CELLS = 1 << 20
 
 
@@ -323,9 +325,9 @@ _CELLS = 1 << 20
 class JackknifeIntervals:
     """Intervals from the predictions, for each calibration row, of the trees grown without it.
 
-    errors  float64 [rows], error of each calibration row by the trees whose bags do not contain it.
+    errors  float64 [rows], absolute error of the trees whose bags do not contain a calibration row, on this row.
     left    float64 [trees, rows], 1 if the row is not in the bag of the tree, else 0.
-    rank    rank of the number that bounds a new row from above.
+    rank    rank, from 1, of the upper bound of a new row among the predictions plus errors, ascending.
     """
 
     errors: NDArray[np.float64]
@@ -370,7 +372,7 @@ def check_trees(trees: int) -> None:
 
 
 def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Return the values of leaves as whole numbers, and the value of the whole number 1."""
+    """Return the values of leaves, rounded to whole numbers of a unit, and the unit."""
     largest = float(np.abs(values).max(initial=0.0))
     unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
     return np.rint(values / unit), unit

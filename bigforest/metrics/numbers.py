@@ -25,9 +25,11 @@ class NumberMetrics:
 
     r2   share of the variance that is explained: 1 - mse / variance; if the variance is 0, 1 if every prediction is
          right, else 0. None for fewer than two rows.
-    mse  mean of the squared errors; mae: mean of the absolute errors.
-    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0. None if it was not requested, or if a
-         target y is negative or a prediction p is not positive, which scikit-learn refuses.
+    mse  mean of the squared errors.
+    mae  mean of the absolute errors.
+    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0. None if it was not requested, if a
+         target y is negative or a prediction p is not positive, which scikit-learn refuses, or if a deviance is
+         infinite.
     """
 
     r2: float | None
@@ -37,7 +39,10 @@ class NumberMetrics:
 
 
 def poisson_deviances(truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the Poisson deviance of each row, by scikit-learn's formula; NaN or infinite where it is undefined."""
+    """Return the Poisson deviance of each row, by scikit-learn's formula.
+
+    It is NaN for a negative target or a prediction that is not positive, and infinite if it exceeds float64.
+    """
     with np.errstate(all="ignore"):
         logs = truth * np.log(np.where(truth == 0.0, 1.0, truth / prediction))
         return np.where((truth >= 0.0) & (prediction > 0.0), 2.0 * (logs - truth + prediction), np.nan)
@@ -72,7 +77,7 @@ class ExactSum:
 class NumberSums:
     """Sums of the metrics of regression over rows, which come in batches. Squares are rounded once, sums are exact.
 
-    origin   a number near the targets. It is subtracted from the targets before they are squared: few digits are lost.
+    origin   a number near the targets. It is subtracted from the targets before they are squared, to lose few digits.
     total    upper bound of the sum of the weights of all rows; None without weights.
     poisson  True to sum the Poisson deviance as well.
     """
@@ -88,7 +93,7 @@ class NumberSums:
     def add(
         self, truth: NDArray[np.float64], prediction: NDArray[np.float64], weight: NDArray[np.int64] | None = None
     ) -> None:
-        """Add rows: targets and predictions, all finite, and weights."""
+        """Add rows: targets and predictions, all finite, and weights (only if there is a `total`)."""
         self.rows += truth.size
         centred, error = truth - self._origin, truth - prediction
         share: Any = 1.0

@@ -36,13 +36,13 @@ class Option:
     more       further text for the documentation only.
     panel      one of PANELS.
     min, max   limits of a whole number.
-    within     limits of any other number, as an interval: "(0, 1]".
+    within     limits of any other number, as an interval: "(0, 1]". A round bracket excludes the limit.
     metavar    placeholder of the value in --help; by default the choices, or N, F or COL.
     unset      meaning of None or of an empty tuple, in words.
     text       allowed texts, in words, if there are no fixed choices.
     accepts    type in signatures, if arguments may have more types than the stored value.
     further    function that returns further choices: names registered from outside the package.
-    families   families of the package that have the option; empty for all.
+    families   families of the package that have the option; empty if all have it.
     by_family  defaults by family, where they differ from the general one.
     encodes    True if the presorted table depends on the option, so `encode_store` has it, too.
     elsewhere  values, in addition to the default, that are also allowed in families without the option.
@@ -91,7 +91,7 @@ class Declared:
 
     @property
     def is_number(self) -> bool:
-        """True for an option of floats: a whole number such as 5 means 5.0."""
+        """True for an option of floats but not of integers: a whole number such as 5 means 5.0."""
         return float in self.types and int not in self.types
 
     @property
@@ -157,7 +157,7 @@ def declared_options(cls: type) -> dict[str, Declared]:
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...] = ()) -> None:
-    """Raise ConfigError if an option of `values` has a value that it cannot have, or belongs to other families.
+    """Raise ConfigError if an option has a value that it cannot have, or belongs to other families and is set.
 
     values  object with an attribute for each option
     family  family of the package whose options are allowed

@@ -21,6 +21,8 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
     """Register the family `name` for these tasks, with the options and defaults of the family `options_of`.
 
     lacks  options of `options_of` that the family does not have
+
+    Raises ConfigError for the name of a family of the package, or if `options_of` is none.
     """
     if name in TASKS_OF or options_of not in TASKS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
@@ -30,7 +32,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
 
 def name_impurity(name: str) -> None:
-    """Register the impurity `name`, for classification."""
+    """Register the impurity `name`, for classification. Raises ConfigError for an impurity of the package."""
     if name in IMPURITIES:
         raise ConfigError(f"an impurity needs a new name, not {name!r}")
     _IMPURITIES[name] = "classification"
@@ -61,7 +63,7 @@ def check_impurity(impurity: str, task: Task) -> None:
 
 
 def base_family(family: object) -> str:
-    """Return the family of the package whose options this family has; itself if it is one; "" for an unknown name."""
+    """Return the family of the package whose options this family has: itself for one of the package; "" if unknown."""
     return _FAMILIES.get(family, "") if isinstance(family, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""Options in the signatures and docstrings of functions: options that a caller has given, and numpydoc entries."""
+"""Options in the signatures and docstrings of functions: which options a caller has given, and numpydoc entries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OTHER_NAMES = {
     "sample_weight": "weight",
     "groups": "group",
 }
-# Parameters of scikit-learn without a counterpart, and the alternative; docs/start/coming-from.md explains them.
+# Parameters of scikit-learn without a counterpart, and the reason or the alternative; see docs/start/coming-from.md.
 ABSENT = {
     "monotonic_cst": "splits are chosen by their gain alone; LightGBM and XGBoost have constraints",
     "oob_score": "the out-of-bag report is always written; see Forest.oob",
@@ -59,11 +59,11 @@ class _Ungiven(Enum):
 
 
 def explicit_options(function: _Function) -> _Function:
-    """Wrap a function whose keywords are options, so that `given(locals())` in it returns the given options.
+    """Wrap a function with options as keywords, so that `given(locals())` in it returns the options of the caller.
 
-    The defaults in the signature are for readers only: an option that was not given has a special value in the
-    function. An unknown keyword raises ConfigError with the nearest names. If the keyword is a training option and the
-    function takes a mapping `options`, the error says to use this mapping.
+    The defaults in the signature are for readers only: an option that the caller did not give has a special value in
+    the function. An unknown keyword raises ConfigError with the nearest names. If the keyword is a training option and
+    the function takes a mapping `options`, the error says to use this mapping.
     """
     names = list(inspect.signature(function).parameters)
     ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
@@ -192,7 +192,7 @@ def _kinds(entry: Declared) -> str:
 
 
 def _notes(entry: Declared) -> list[str]:
-    """Return sentences about the meaning of None or empty, about other defaults of families, and about families."""
+    """Return sentences about the meaning of None or (), the defaults of families, and the families with the option."""
     notes = (
         [f"{'None' if entry.default is None else 'Empty'} means {entry.option.unset}."] if entry.option.unset else []
     )

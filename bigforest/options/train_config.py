@@ -34,10 +34,10 @@ from bigforest.options.values import (
     weights_of,
 )
 
-# Default number of features of a subspace, but at most half of all features (Ho 1995, section 4).
+# Default number of features of a subspace, but at most half of all features, rounded up (Ho 1995, section 4).
 _SUBSPACE = 100
 
-# Options of floats.
+# Options of floats only, whose whole numbers are stored as floats.
 _NUMBERS = [name for name, entry in OPTIONS.items() if entry.is_number]
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
@@ -124,7 +124,7 @@ class TrainConfig(TrainOptions):
     def for_task(self, task: Task) -> TrainConfig:
         """Return the configuration for a target of this task, with task and impurity set.
 
-        Raises ConfigError for an option of the other task.
+        Raises ConfigError for a family or an option of the other task only.
         """
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
@@ -159,7 +159,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def only_task(self) -> Task | None:
-        """The given task, or else the only task that all options support; None if they support both or neither."""
+        """The given task; without one, the only task that all options support, or None if they support both or none."""
         if self.task is not None:
             return self.task
         possible: list[Task] = []
@@ -178,7 +178,10 @@ class TrainConfig(TrainOptions):
         return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule, projections=self.projection_rule)
 
     def drawn_projections(self, features: int) -> int:
-        """Return the number of columns of a node's random matrix, at least 1, for a table of `features` features."""
+        """Return the number of columns of a node's random matrix, at least 1, for a table of `features` features.
+
+        Raises ConfigError for a text that is not a power of p.
+        """
         rule = self.projection_rule
         if isinstance(rule, int):
             return rule
@@ -217,7 +220,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def fills_missing(self) -> bool:
-        """True if missing values are filled (grow/filled_store.py). With ranks, tables must have none."""
+        """True for projections of values: missing values and categories become numbers (grow/filled_store.py)."""
         return self.projects and not self.ranks
 
     @property
@@ -264,7 +267,7 @@ class TrainConfig(TrainOptions):
         return sizes[tree % len(sizes)]
 
     def rotated_count(self, features: int) -> int:
-        """Return the number of features that axes are made from; all if they are still to be selected."""
+        """Return the number of features that axes are made from; all if `axes_from` is not set or still "auto"."""
         return len(self.axes_from) if self.axes_from and not self.chooses_axes else features
 
     def axis_count(self, features: int) -> int:

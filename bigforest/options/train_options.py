@@ -27,8 +27,8 @@ from bigforest.options.values import (
     Ties,
 )
 
-# Families with options in common: they draw features or axes in each node; propose directions; rotate the table; use
-# subspaces. Families that compare splits by impurity also support weights.
+# Families with options in common: those that draw features or axes in each node; propose directions; rotate the table;
+# use subspaces. Only families that compare splits by impurity (BY_IMPURITY) support weights.
 _DRAWING = ("axis", "tree", "rotation")
 _OBLIQUE = ("sparse-oblique",)
 ROTATING = ("rotation",)
@@ -38,7 +38,7 @@ BY_IMPURITY = (*_DRAWING, *_OBLIQUE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """The options of `bigforest.train`; TrainConfig adds their meaning."""
+    """The options of `bigforest.train`. TrainConfig adds checks of several options, and their meaning for a table."""
 
     trees: int = option(
         100,
@@ -502,7 +502,7 @@ class TrainOptions:
 
     @property
     def left_out_share(self) -> float:
-        """Expected share of the rows that are out of the bag of a tree, with bootstrap."""
+        """Expected share of the rows that are out of the bag of a tree, with bootstrap and uniform sampling."""
         return math.exp(-self.sample_fraction) if self.replace else 1.0 - self.sample_fraction
 
     @property
@@ -512,7 +512,7 @@ class TrainOptions:
 
     @property
     def cuts(self) -> bool:
-        """True if trees are pruned after growing."""
+        """True if trees are cut after growing: `max_leaf_nodes`, `min_impurity_decrease` or `ccp_alpha`."""
         return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
 
     @property
@@ -541,7 +541,7 @@ OPTIONS = declared_options(TrainOptions)
 
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a configuration that its family has and that are set, neither None nor empty."""
+    """Return the options of a configuration that its family has, except those that are None or empty."""
     family, lacked = base_family(config["family"]), lacked_options(config["family"])
     return {
         name: value

@@ -36,7 +36,7 @@ MAX_SIZES = 100
 # Default of min_level for features whose levels differ clearly.
 MIN_LEVEL = 5
 
-# Kinds of sampling: boosting, which prefers rows that earlier trees predict wrongly; draws from each class separately.
+# Kinds of sampling: boosting, which prefers rows that earlier trees predict wrongly; and separate draws for each class.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
 
@@ -69,7 +69,7 @@ def plain(value: Any) -> Any:
 
 
 def sizes_of(value: int | str) -> tuple[int, ...]:
-    """Return sizes of subspaces, from one size or a text such as 50,100,200. Raises ConfigError."""
+    """Return sizes of subspaces, all different, from one size or a text such as 50,100,200. Raises ConfigError."""
     sizes = _numbers_of(value, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
         raise ConfigError(f"{api('subspace')} must be at most {MAX_SIZES} sizes, not {len(sizes)}")
@@ -115,7 +115,10 @@ def as_kept(value: int | str | None, numbers_of: Callable[[int | str], tuple[int
 
 
 def weights_of(value: Any) -> ClassWeight:
-    """Return weights of classes, from a mapping or pairs. Raises ConfigError."""
+    """Return weights of classes as a configuration has them, from "balanced", a mapping, pairs or None.
+
+    Raises ConfigError for a weight that is not above 0.
+    """
     if value is None or (isinstance(value, str) and value == "balanced"):
         return value
     try:
@@ -150,7 +153,7 @@ def label_text(label: object) -> str:
 
 
 def requested_text(label: object) -> str:
-    """Return the text of a class that an option names. 1.0 becomes "1", which also finds the class of the text "1"."""
+    """Return the text of a class that an option names. 1.0 becomes "1", which also names the class 1 or "1"."""
     label = plain(label)
     whole = isinstance(label, float) and label.is_integer() and abs(label) < 2**53
     return label_text(int(label) if whole else label)  # type: ignore[call-overload]
@@ -166,12 +169,12 @@ def is_lambda(value: object) -> bool:
 
 
 def is_rounds(value: object) -> bool:
-    """Return True for a number of rounds of the boosted stage; 0 means no stage."""
+    """Return True for a whole number of rounds of the boosted stage, 0 to MAX_ROUNDS; 0 means no stage."""
     return is_number(value) and value in range(MAX_ROUNDS + 1)
 
 
 def is_power(value: object) -> bool:
-    """Return True for a power to which shares of classes may be raised: a whole number of quarters."""
+    """Return True for a power of class probabilities: a whole number of quarters from 0.25 to MAX_POWER."""
     return is_number(value) and 0.25 <= value <= MAX_POWER and 4 * value == int(4 * value)  # type: ignore[operator]
 
 
@@ -184,7 +187,7 @@ def check_power(value: object) -> None:
 
 
 def check_amount(value: object) -> None:
-    """Raise ConfigError unless the argument `amount` is a lambda."""
+    """Raise ConfigError unless the argument `amount` is a lambda (`is_lambda`)."""
     if not is_lambda(plain(value)):
         raise ConfigError(f"{api('amount')} must be a finite number of rows, 0 or more, not {shown(value)}")
 
@@ -213,12 +216,12 @@ def check_flag(value: object, name: str) -> None:
 
 
 def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard[int]:
-    """Return True for an integer, of Python or numpy, from `low` to `high`, but not for True or False."""
+    """Return True for an integer of Python or numpy from `low` to `high`, both included; False for booleans."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """Return the argument as a tuple. A string counts as one item; scalars of Arrow become values of Python."""
+    """Return the argument as a tuple. Text counts as one item; items of Arrow arrays become values of Python."""
     if isinstance(value, tuple):
         return value
     value = value.to_pylist() if hasattr(value, "to_pylist") else plain(value)

@@ -3,7 +3,7 @@
 The module of each stage has a function `..._estimate`, mostly of (shape, config, resources), which returns a
 `MemoryEstimate`. Stages follow one another, so the memory of a run is that of its largest stage (`combined_estimate`).
 `MemoryEstimate.check` refuses a run with an error that names this stage and the smallest sufficient budget. A `RunPlan`
-has the estimates of all stages.
+has the estimates of all stages of a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LARGE_BYTES = 2 << 20
 class TableTraits(NamedTuple):
     """Traits of a table that need separate kernels or more memory.
 
-    non_plain_features  names of features that are categories or have missing values; empty if both are filled
+    non_plain_features  names of features that are categories or have missing values; empty if these are filled
     category            most codes of a category; 0 without categories, or if they are filled
     regression          the task is regression
     weighted            rows have weights
@@ -56,7 +56,7 @@ PLAIN = TableTraits()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Size of a table, which determines the memory of a run. Known, or bounded from above, before the run starts.
+    """Size of a table, which determines the memory of a run. It is known, or bounded from above, before the run starts.
 
     rows     number of rows.
     widths   bytes of a code of each feature, in the order of the features.
@@ -124,8 +124,8 @@ class MemoryEstimate:
 def combined_estimate(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
     """Return the estimate of a run whose stages follow one another: the largest memory and scratch, the sum of passes.
 
-    `stage` is the stage with the largest `smallest`. The scratch files of a stage are removed when it ends, except for
-    a table that was streamed to scratch (stage "read"), whose bytes are added.
+    `stage`, `smallest` and `without` are those of the stage with the largest `smallest`. The scratch files of a stage
+    are removed when it ends, except for a table that was streamed to scratch (stage "read"), whose bytes are added.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     largest = max(needs, key=lambda need: need.smallest)
@@ -140,7 +140,7 @@ def combined_estimate(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
 
 
 def machine_bytes() -> int | None:
-    """Return the bytes of memory of this machine, or of the container of this process; None if unknown."""
+    """Return the bytes of memory of this machine, or of the container of this process if less; None if unknown."""
     limits: list[int] = []
     with suppress(OSError, AttributeError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -153,7 +153,7 @@ def machine_bytes() -> int | None:
 def keep_freed(large: int = _LARGE_BYTES) -> None:
     """Make the C library keep freed memory for later arrays, up to 16 MB in each thread, except for large arrays.
 
-    large  arrays of at least this many bytes are large.
+    large  bytes from which on an array is large.
 
     By default, the C library returns the memory of a tree to the system when its arrays are freed, and the system has
     to make new pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Large arrays

@@ -1,4 +1,4 @@
-"""Sizes in bytes as users write them, batch sizes of the stages, milestones of curves, and ranges of rows."""
+"""Sizes in bytes as users write them, batch sizes of the stages, numbers of trees of curves, and ranges of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE
 def parse_bytes(size: str | int, name: str = "memory") -> int:
     """Return the bytes of a size such as "4GB" (GB: 10**9 bytes), "512MiB" (MiB: 2**20 bytes) or a number of bytes.
 
-    Raises ConfigError about the option `name`.
+    Raises ConfigError about the option `name` for other forms, and for less than a byte or more than 2**63 - 1.
     """
     total: float = 0
     if isinstance(size, int) and not isinstance(size, bool):
@@ -30,12 +30,12 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
 
 
 def megabytes(size: int) -> str:
-    """Return the size in megabytes, rounded up, in the form that options accept: 1234MB."""
+    """Return a size of bytes in megabytes (10**6 bytes), rounded up, in the form that options accept: 1234MB."""
     return f"{-(-size // 10**6)}MB"
 
 
 def milestones(trees: int) -> list[int]:
-    """Return 1, 2, 5, 10, 20, 50, ... up to and including all trees."""
+    """Return the numbers 1, 2, 5, 10, 20, 50, ... below `trees`, and `trees`."""
     steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
     return [*(step for step in steps if step < trees), trees]
 

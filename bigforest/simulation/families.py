@@ -1,7 +1,7 @@
 """Random streams by purpose, distributions, and the rotation and scaling of all rows.
 
-Every block of rows can be drawn alone. Each distribution draws the rows of a block, and computes the Bayes
-error where it has a closed form.
+Every block of rows can be drawn alone. Each distribution draws the rows of a block and computes the Bayes error; the
+multimodal one, which has no closed form, estimates it from random rows.
 
 Trunk, parity, multimodal and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv
 1506.03410, first version); orthant and sparse parity those of Tomita et al., Sparse Projection Oblique Randomer
@@ -36,8 +36,10 @@ class Purpose(IntEnum):
 
 
 class BlockDraw(IntEnum):
-    """Quantity drawn for a block of rows. Each has its own stream, so that a larger block begins with the rows of a
-    smaller one."""
+    """Quantity drawn for a block of rows.
+
+    Each has its own stream, so that a block of more rows begins with the rows of a block of fewer.
+    """
 
     CLASSES = 0
     VALUES = 1
@@ -46,10 +48,11 @@ class BlockDraw(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RandomBlock:
-    """Random numbers for consecutive rows: block `number` of a table, of `rows` rows.
+    """Key of the random numbers for consecutive rows: block `number` of a table, of `rows` rows.
 
-    sample  number of the sample from the distribution of `seed`.
-    spread  factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
+    sample   number of the sample from the distribution of `seed`.
+    purpose  purpose of the rows: ROWS, OUTLIERS or BAYES.
+    spread   factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
     """
 
     seed: int
@@ -192,7 +195,7 @@ class SparseParity:
 class Shapes:
     """Uniform on (-1, 1)^p; two circles, a sine wave and a diagonal line in the plane of x0 and x1 decide the class.
 
-    A share `noise` of the rows has the other class. Columns beyond the first two have no effect.
+    Each row has the other class with the probability `noise`. Columns beyond the first two have no effect.
     """
 
     dims: int
@@ -207,7 +210,7 @@ class Shapes:
         return DrawnRows(values, truth ^ wrong, truth)
 
     def bayes(self) -> float:
-        """Return the share of wrong labels."""
+        """Return the probability of a wrong label."""
         return self.noise
 
 
@@ -217,7 +220,7 @@ WAVE_LEVEL, WAVE_HEIGHT = -0.7, 0.15
 
 
 def shape_class(x: Floats, y: Floats) -> NDArray[np.int64]:
-    """Return the class of points of the plane, int64, without noise. Crossing any of the four curves changes it.
+    """Return the class of points (x, y) of the plane, int64, without noise. Crossing any of the curves changes it.
 
     Class 1 lies above the diagonal y = x; inside each of the circles, and below the wave y = -0.7 + 0.15 sin(2 pi x),
     the classes are exchanged.
@@ -239,10 +242,10 @@ MODES = 2
 
 
 class Multimodal:
-    """Means are N(0, I); covariances are inverse-Wishart with 10 p degrees of freedom and mean I.
+    """Four classes of two Gaussians each, all eight equally likely.
 
-    Means and covariances depend only on the seed. All eight Gaussians are equally likely. The Bayes error has no closed
-    form.
+    Means are drawn from N(0, I), and covariances from an inverse-Wishart distribution with 10 p degrees of freedom and
+    mean I. Both depend only on the seed and on p. The Bayes error has no closed form.
     """
 
     classes = CLASSES
@@ -287,9 +290,9 @@ class Multimodal:
         return by_class
 
     def sampled_bayes(self, draws: int) -> tuple[float, float]:
-        """Estimate the Bayes error and its standard error from `draws` >= 2 random rows.
+        """Estimate the Bayes error from `draws` >= 2 random rows. Return the estimate and its standard error.
 
-        The estimate is the mean of 1 - max posterior, which varies less than the share of counted mistakes.
+        The estimate is the mean of 1 - max posterior, which varies less than the share of wrong rows.
         """
         parts: list[NDArray[np.float64]] = []
         for block in random_blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):

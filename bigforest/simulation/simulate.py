@@ -41,11 +41,11 @@ SHAPES_NOISE = 0.1
 MAX_DIMS = 1 << 16
 MAX_CLASSES = 65_535
 
-# Most dims of simulations that make matrices [dims, dims]: a matrix has at most some 130 MB.
+# Most dims of simulations that make matrices [dims, dims]: one of 134 MB for a rotation, eight of 8 MB for multimodal.
 ROTATE_DIMS = 4096
 MULTIMODAL_DIMS = 1024
 
-# Draws for the Bayes error if `draws` is not set, and most dims with which it is then sampled: in about a second.
+# Rows sampled for the Bayes error if `draws` is not set, and most dims for which they are: it takes about a second.
 BAYES_DRAWS = 100_000
 CHEAP_DIMS = 64
 
@@ -65,7 +65,7 @@ KINDS = tuple(_FAMILIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """Checked arguments of `bigforest.simulate`. Raises ConfigError."""
+    """Checked arguments of `bigforest.simulate`, of which affine is rotate and scale. Raises ConfigError."""
 
     kind: str
     rows: int
@@ -111,7 +111,7 @@ class BayesError:
     """The Bayes error: the lowest error of any classifier.
 
     error           probability of a wrong class for rows that are not outliers.
-    standard_error  0 in closed form.
+    standard_error  standard error of a Monte Carlo estimate; 0 in closed form.
     how             "closed form" or "Monte Carlo".
 
     Examples
@@ -172,9 +172,10 @@ def simulate(
     kind : str
         One of trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.
     rows : int
-        Rows to draw. A smaller table is the beginning of a larger one.
+        Rows to draw, without outliers. They are the first rows of a table with more rows and otherwise the same
+        arguments.
     dims : int or None, default=None
-        Number of columns. None for 2, only for shapes.
+        Number of columns. None for 2 columns of shapes; all other kinds need a number.
     rotate : bool, default=False
         Rotate all rows by one random rotation.
     scale : bool, default=False
@@ -182,16 +183,16 @@ def simulate(
     affine : bool, default=False
         Rotate, then scale.
     outliers : int, default=0
-        Rows appended at the end, from the same means with four times the covariance.
+        Number of rows appended at the end, around the same class means with four times the covariance. Not for shapes.
     noise : float or None, default=None
-        Share of wrong labels, for shapes only. None for 0.1.
+        Probability of a wrong label, from 0 to 0.5, for shapes only. None for 0.1.
     truth : bool, default=False
         Add a column `truth`, the label without noise. Do not train on it.
     sample : int, default=0
         Number of the sample. Another number draws other rows from the same distribution (same means, rotation and
         factors), such as a test set.
     seed : int, default=0
-        Seed of all random numbers: those of the distribution, and, with `sample`, those of the rows.
+        Seed of all random numbers. Those of the distribution depend only on it; those of the rows also on `sample`.
     out : str, Path or None, default=None
         A Parquet file, written in bounded memory; None returns the table.
     overwrite, listener
@@ -243,19 +244,23 @@ def bayes_error(
     seed: int = 0,
     draws: int | None = None,
 ) -> BayesError | None:
-    """Compute the Bayes error of a simulation. It does not depend on rotation and scales.
+    """Compute the Bayes error of a simulation. It depends neither on rotation and scales nor on outliers.
 
     Parameters
     ----------
     kind, dims, noise, seed
         As for `simulate`.
     draws : int or None, default=None
-        Rows to sample for multimodal, which has no closed form. None samples 100,000 rows for up to 64 dims; with more
-        dims the result is None.
+        Rows to sample for multimodal, which has no closed form; at least 2. None samples 100,000 rows for up to 64
+        dims; with more dims the result is None.
 
     Returns
     -------
     BayesError or None
+
+    Raises
+    ------
+    ConfigError
 
     Examples
     --------
