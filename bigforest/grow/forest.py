@@ -239,7 +239,7 @@ def check_draws(draws: int, *, replace: bool, in_memory: bool, category: bool) -
 
 
 class GrownPart(NamedTuple):
-    """The trees of a part, and the decreases of the trees that have a split."""
+    """The trees of a part, and the decreases of each tree."""
 
     nodes: list[TreeArrays]
     decreases: list[TreeDecreases]

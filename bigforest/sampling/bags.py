@@ -337,7 +337,10 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_bag_rows(store: Store, config: TrainConfig) -> int:
-    """Return an upper bound of the number of rows of a bag, repeats included."""
+    """Return an upper bound of the number of rows of a bag, repeats included.
+
+    With groups of unequal sizes, a bag is larger with a negligible probability only.
+    """
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)

@@ -267,7 +267,7 @@ class ProjectionTable(TableView):
         return self.decoded.place
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest values that the forest cannot tell from some values of a column."""
+        """Return the largest value of the bin of each of these values of a column; by default columns have no bins."""
         return values
 
     @property

@@ -49,8 +49,8 @@ from bigforest.storage.atomic import remove_files
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
-# Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of codes as thresholds, of trees that split
-# on features, on features some of which are categories, and on projections.
+# Types of the arrays of splits (grow/trees.py split_arrays): arrays of all trees; codes in place of thresholds; arrays
+# of trees on features, on features with categories among them, and on projections.
 _NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
 _CUTS = {"below": "<u4"}
 _ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}

@@ -51,7 +51,8 @@ class SplitRequest(NamedTuple):
     wanted     bool, the buckets of all `collects` whose rows are wanted
     sums       probes for sums of features: nodes, and the features of each node
     small      nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier passes,
-               which write the node of each row for the next pass
+               which write the node of each row for the next pass. Empty if no rows are to be written, as for training
+               perceptrons
     """
 
     tree: int

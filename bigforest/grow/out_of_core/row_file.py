@@ -61,7 +61,7 @@ from bigforest.store.format import BLOCK_ROWS
 ROW_NODE_BYTES = 4
 
 _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
-# Takes the place of a missing block, and is refused, because a block has at least the root.
+# Arrays in place of a missing block. They are refused, because every block has at least one node, the root.
 _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by node; where the items of each node begin, and end, uint64 [nodes].
@@ -145,7 +145,7 @@ class NodeRows(NamedTuple):
 def rows_of(files: Sequence[Path], number: int) -> NodeRows:
     """Return where the rows of node `number` are, counted among the nodes that each of the files has.
 
-    Files are fetched whole from an object store. There each node has a file of its own.
+    Files in an object store can only be fetched whole, so there each node has a file of its own.
     """
     if any(map(is_remote, files)):
         return NodeRows([_node_file(path, number) for path in files], 0)
