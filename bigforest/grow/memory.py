@@ -65,7 +65,7 @@ _BOOSTED_NODE_BYTES = 48
 _WEIGHT_BYTES = 8
 # A worker must have room for a subtree of at least this many different bag rows.
 _MIN_ROWS = 4_096
-# Counts of the histogram of one feature, at most.
+# Most counts of the histogram of one feature.
 _MAX_CELLS = 1 << 18
 # Bytes of a node while thresholds are looked up. Only half of the nodes have thresholds.
 _LOOKED_UP_BYTES = 20
@@ -229,7 +229,7 @@ def _waiting_bytes(shape: Shape, config: TrainConfig, needs: PassMemory, limits:
 
 
 def expected_visits(shape: Shape, config: TrainConfig) -> float:
-    """Return an estimate of the values that growing reads, for trees grown until their leaves are pure."""
+    """Return an estimate of the values that growing reads, for trees grown to max_depth, or to pure leaves."""
     drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
@@ -280,7 +280,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     """Return the limits of passes within the budget; None if it is too small."""
     stats = NodeStats.of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + needs.kept
-    # The memory of counts is free while rows are written.
+    # While rows are written, there are no counts, and the rows may take their memory.
     free = budget - base - workers * needs.block
     written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:

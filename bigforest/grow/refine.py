@@ -56,8 +56,8 @@ LEAST_ROWS = 10
 # A number has at most one bin for each _BIN_ROWS rows, or _LEAST_BINS if these are more, and always less than BINS. The
 # bin of missing values is included.
 _BIN_ROWS, _LEAST_BINS = 128, 32
-# Rows of the table that are read at a time. Rows of each code are counted if a feature has at most COUNTED codes for
-# each row of the sequence; with more codes, sorting the codes of the rows is as fast.
+# Rows of the table that are read at a time. Rows of each code are counted if a feature is a category, or has at most
+# COUNTED codes for each row of the sequence; with more codes, sorting the codes of the rows is as fast.
 READ_ROWS, COUNTED = 1 << 20, 4
 # Streams of random numbers: for each row the sequences that leave it out, and whether the stage uses it; for each
 # sequence the features that its trees draw.
