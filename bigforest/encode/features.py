@@ -71,7 +71,7 @@ from bigforest.store.writer import PartWriter
 # Rows of a run, which fit the second-level cache; a rank in a run, or 0 for a missing value, has 16 bits.
 _RUN_ROWS = 1 << 16
 _RUN_RANK = np.dtype("<u2")
-# A rank in the column, and a number of rows; a place in a file of keys.
+# _RANK: a rank in the column, or a number of rows. _PLACE: a place in a file of keys.
 _RANK = np.dtype("<u4")
 _PLACE = np.dtype("<u8")
 # Keys of a range of merging, which fit the third-level cache. A range has more keys if a column would have more ranges

@@ -24,7 +24,7 @@ from bigforest.storage.array_file import map_file
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 
-# Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured.
+# Memory of reading with Arrow and Polars (buffers, pages, allocators), of the process and of each worker. Measured.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
 # Encoding a column in pieces (features.py), in addition to its keys: slices, and merging.

@@ -3,8 +3,8 @@
 numbers in text     "12", "n/a", "7"          words, commas, signs or quotes keep the column from being numeric
 dates in text       "3/15/2024", "2 PM"       another form than 2024-03-15 or 14:00:00, or several forms
 dates in numbers    20240315
-row numbers         3, 1, 2; names            a different value in each row
-constants           7, 7, 7; null             one value, or none
+row numbers         3, 1, 2; names            a different number in each row, or a different text in nearly each row
+constants           7, 7, 7; null             the same value in all rows, or none
 spellings           "NY", "ny"                levels, or classes, that differ only in case, spaces or composed letters
 """
 

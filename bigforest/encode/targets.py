@@ -9,11 +9,11 @@ the smallest power of two with
     |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
 where W bounds the weight of a bag: the number of rows; if rows have weights, MAX_WEIGHT times that, at most 2**31 - 1.
-The error of a value is less than a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half the
-range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is instead half the distance
-between float64 numbers there.
-Multiples of the step, such as most whole numbers, are exact. If some values are not multiples, the store also holds
-the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
+The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half
+the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the distance between
+neighbouring float64 numbers there instead. Multiples of the step, such as most whole numbers, are exact. If some values
+are not multiples, the store also holds the targets themselves (TargetSpec.exact), for the report by row and for
+quantiles.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ _SMALLEST_RANGE = 2.0**-450
 # A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
 # Relative changes up to this one are small. There is a notice if at least the share _CHANGED_SHARE of the values
-# changes more: values near 0 of a normal distribution do not.
+# changes more. In a normal distribution, the values near 0 that change more are a smaller share.
 _SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
 # Least number of rows in the sample for the quartiles, with or without a target; all rows if there are fewer.
 _SAMPLE = 1 << 17

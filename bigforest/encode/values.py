@@ -11,7 +11,7 @@ offsets in ascending order, some at a time, and writes the values of the codes.
 
     keys     [rows] unsigned integers in the order of the values    7  3  7  9
     ranks    [rows] the same array afterwards                       1  0  1  2
-    offsets  [distinct] offsets of the distinct keys, ascending     0  4  6     with low = 3 and shift = 0
+    offsets  [distinct] offsets of the distinct keys, ascending     0  2  3     for low = 3 and shift = 1
 
 1. Few rows: sort by numpy, which needs no compiled kernels unless values are put into bins.
 2. Offsets of few bits: count the rows of every possible offset, number the offsets that occur, look up each key.

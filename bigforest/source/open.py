@@ -107,7 +107,7 @@ def _is_wide(source: Source, name: str) -> bool:
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
-    """Return a table that is not in files as a frame: the result of a lazy query, all batches of a stream.
+    """Return a table other than a path as a frame: of a lazy query its result, of a stream or dataset all batches.
 
     Raises DataError, and ConfigError in a forked process.
     """

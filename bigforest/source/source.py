@@ -66,7 +66,7 @@ class FileStamp(NamedTuple):
     def check(self, *, renamed: bool) -> None:
         """Raise DataError if the file of this name has changed.
 
-        renamed  True to accept a file that was only renamed or linked: each of its openings was checked.
+        renamed  True to accept a file that was only renamed or linked, if `check_open` has checked each opening of it.
         """
         try:
             now = FileStamp.of(self.path)
@@ -129,10 +129,10 @@ class Reading(NamedTuple):
     excluded   columns that are not read.
     categories columns of whole numbers that are categories: floats are read as integers, if all of them are whole.
     empty      True if a table may have no rows.
-    target     name of y in a pair (X, y); None for the name of y itself, or "target".
+    target     name of the column of y in a pair (X, y); None for the name that y has, or "target" if it has none.
     kept       columns of CSV and NDJSON files whose text is needed: if the values are not text, a column `text_name`
                is added.
-    usual      the separator of the training table; new files have it if it divides their header.
+    usual      separator of the training table, used for new files whose header it divides; None for none.
 
     A column that is not read may have any values. If reading it fails, it becomes a column without values.
     """
@@ -496,7 +496,10 @@ def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:
 
 
 def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return part of a column, cast to the type of the table. A part without values may have any type."""
+    """Return part of a column, cast to the type of the table.
+
+    If the table has type Null, the result has no values. A part of floats that are all NaN can be cast to any type.
+    """
     if series.dtype == dtype:
         return series
     if dtype == pl.Null:

@@ -119,8 +119,8 @@ class ColumnFile:
         self.path = path
         self._rows = rows
         self._size = dtype.itemsize
-        # Modulo a unit, columns are as far apart as in the file, so that whole units can be read and leave each byte at
-        # its address. Each column has room for a unit before and after it.
+        # Modulo a unit, columns are as far apart as in the file. A whole unit of the file can then be read into an
+        # aligned unit of memory, and each cell is in its place. Each column has room for a unit before and after it.
         stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
         room = np.empty((columns * stride * self._size + 3 * DIRECT_UNIT) if columns else 0, np.uint8)
         self._begin = DIRECT_UNIT + -room.ctypes.data % DIRECT_UNIT

@@ -364,7 +364,9 @@ class Store:
         return Dictionaries(self._offsets, self._low, self._high)
 
     def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
-        """Return the codes of one feature: ranks of its values, or of a category the numbers of its levels.
+        """Return the codes of one feature: ranks of its values, bins or levels.
+
+        If values are missing, their code is 0, and the ranks begin with 1.
 
         Parameters
         ----------
