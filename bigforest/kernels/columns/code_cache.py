@@ -70,7 +70,7 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
-    """Allocate room for the copies of a table of `rows` rows, or of a part of a table."""
+    """Allocate room for the copies of rows of a table, for trees of up to `rows` rows."""
     width = row_bytes(codes)
     near, far = min(COPY_BYTES // width, rows), min(_far_rows(width, codes.u8.shape[1]), rows)
     return empty_code_cache(codes, near, regression, far if far > _FAR_LEAST * near else 0)

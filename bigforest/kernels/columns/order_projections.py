@@ -72,7 +72,7 @@ def bucket_of(value, low, slope, last):
 
 @inlined
 def insert_in_order(projected, begin, end, gap):
-    """Sort every `gap`-th row of a stretch by insertion, see kernels/common/sort.py."""
+    """Sort by insertion each sequence of rows of a stretch that are `gap` apart, see kernels/common/sort.py."""
     row, ordered = projected.row, projected.ordered
     for i in range(begin + gap, end):
         value = ordered[i]

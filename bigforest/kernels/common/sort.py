@@ -32,7 +32,7 @@ def first_gap(n):
 
 @inlined
 def insertion_sort(keys, gap):
-    """Sort every `gap`-th entry of keys by insertion. A gap of 1 suits few keys, or keys that are almost in order."""
+    """Sort by insertion each sequence of keys that are `gap` apart. A gap of 1 suits few or almost ordered keys."""
     for i in range(gap, np.uint64(keys.size)):
         key = keys[i]
         j = i

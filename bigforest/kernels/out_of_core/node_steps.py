@@ -31,7 +31,8 @@ from bigforest.kernels.subspace.split import (
 def draw_order(key, rules, draw):
     """Draw all features in the node `key` as find_feature of kernels/scan/features.py does.
 
-    draw.perm becomes their order, the first drawn first. Return the number of features that find_feature scans.
+    draw.perm becomes their order, the first drawn first. Return the number of features that the node wants, see
+    wanted_features of kernels/scan/draw.py.
     """
     features = np.uint64(draw.perm.size)
     state = key
@@ -42,8 +43,8 @@ def draw_order(key, rules, draw):
 
 @kernel
 def draw_direction(sparse, key, column, at, drawn):
-    """Write the terms of a column of the node `key` into row 0 of the arrays of `drawn`; see directions.draw_column.
-    Cells are drawn with the first column."""
+    """Write the terms of a column of the node `key` into row 0 of the arrays of `drawn`, and return as
+    directions.draw_column. Cells are drawn with the first column."""
     if column == ZERO:
         draw_cells(sparse, key, drawn.cells)
     return draw_column(sparse, key, column, at, drawn, ZERO)

@@ -107,7 +107,10 @@ RIGHT_CHILD = 2
 
 @inlined
 def _share(leaf, weight, parent_weight, side, lambdas, tried, share):
-    """Set share[k], for lambda k, to the weight of a node's value in the mix of the leaves below it, or of itself."""
+    """Set share[k], for lambda k, to the weight of a node's value in the mix of each leaf below it, or of this leaf.
+
+    side  role of the node
+    """
     for k in range(tried):
         amount = lambdas[k]
         if side == ROOT:

@@ -61,7 +61,8 @@ HEAVY_BUCKETS = (64, 4096, 8)
 # If a heavy node has up to this many buckets, every other row is counted in a second table. Two larger tables would not
 # fit in the cache.
 _TWICE = np.uint64(512)
-# Most waiting ranges. A range is divided into at least 32 buckets, so ranges of 32 bits are opened at most seven times.
+# Most waiting ranges. A bucket of a range has at least five bits less, so ranges of 32 bits are opened at most seven
+# times.
 _RANGES = 7 * 1024
 # Far below any score that is not 0.
 _LEAST_SCORE = 1e-30
