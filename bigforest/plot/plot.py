@@ -209,7 +209,7 @@ class Pictures:
         return self._importance("permutation", data)
 
     def dependence(self, data: Any, features: Sequence[str] | None = None) -> Any:
-        """Plot the partial dependence on features, over a sample of rows.
+        """Plot the partial dependence on features, over a sample of at most 1,000 rows.
 
         Parameters
         ----------
@@ -235,6 +235,8 @@ class Pictures:
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
         """Plot the contributions of features to the prediction of a row.
 
+        With a boosted stage, contributions to classes add up to log odds or log probabilities, not to probabilities.
+
         Parameters
         ----------
         data : table or path
@@ -254,6 +256,8 @@ class Pictures:
 
     def swarm(self, data: Any, label: Any = None) -> Any:
         """Plot the contributions of features to the predictions of all rows, or of a sample of 1,000 rows.
+
+        The scale of the contributions is that of `waterfall`.
 
         Parameters
         ----------
@@ -325,7 +329,7 @@ class Pictures:
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
-        """Plot the mean prediction over a sample of rows, by the values of two features.
+        """Plot the mean prediction over a sample of at most 200 rows, by the values of two features.
 
         Parameters
         ----------
