@@ -543,12 +543,13 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     target, begin = table.target(), 0
     for batch in oob_row_batches(forest.directory, ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
-        values = target[labelled[begin : begin + len(truth)]]
+        rows = labelled[begin : begin + len(truth)]
+        values = target[rows]
         expected = label_codes(truth, spec.target) if table.is_classification else truth.to_numpy()
         if expected is None or not np.array_equal(values, expected):
             raise DataError(
-                f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "
-                f"training; {_ADVICE}"
+                f"the values of {spec.target.name!r} in rows {rows[0]} to {rows[-1]} are not those of training; "
+                f"{_ADVICE}"
             )
         begin += len(truth)
 

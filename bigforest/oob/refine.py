@@ -234,7 +234,8 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         grown = executor.gather(grow_sequence, sequences, lambda _: progress.advance(rounds), shared, even=True)
         evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
-    chosen, scale = _choose(tried, losses, store.rows, number_loss(store, config).unit, fixed=fixed)
+    weight = float(unit_weights(store, used.rows).sum())
+    chosen, scale = _choose(tried, losses, weight, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
     boosted = _first_rounds(grown, int(chosen.amount))
@@ -349,19 +350,20 @@ def _is_by_code(spec: FeatureSpec) -> bool:
 
 
 def _choose(
-    tried: Sequence[int], losses: NDArray[np.float64], rows: int, unit: float, *, fixed: bool
+    tried: Sequence[int], losses: NDArray[np.float64], weight: float, unit: float, *, fixed: bool
 ) -> tuple[Rounds, float]:
     """Choose the number of rounds and the scale from the sums of `bucket_losses`.
 
-    unit   factor of the errors of regression, see NumberVotes of kernels/predict/tally.py
-    fixed  True if the number of rounds is given: the last one is chosen, with scale 1
+    weight  sum of the weights of the rows whose losses were added up
+    unit    factor of the errors of regression, see NumberVotes of kernels/predict/tally.py
+    fixed   True if the number of rounds is given: the last one is chosen, with scale 1
 
     Return the rounds, with the loss of the report for each number of rounds, and the scale. The cross-fitted loss is
     that of each half of the buckets with the choice that the other half makes.
     """
 
     def mean(loss: float) -> float:
-        return max(0.0, loss / rows / unit / unit)
+        return max(0.0, loss / weight / unit / unit)
 
     def best(sums: NDArray[np.float64]) -> tuple[int, int]:
         if fixed:

@@ -289,11 +289,12 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
     """Return True if the parts of a path match a glob. ** matches any number of folders, * no hidden files."""
     if not patterns:
         return not parts
-    if patterns[0] == "**":
-        return any(_matches(parts[skipped:], patterns[1:]) for skipped in range(len(parts) + 1))
+    every = patterns[0] == "**"
+    if every and _matches(parts, patterns[1:]):
+        return True
     if not parts or (parts[0].startswith(".") and not patterns[0].startswith(".")):
         return False
-    return fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
+    return fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns if every else patterns[1:])
 
 
 def readable(path: Path) -> Any:

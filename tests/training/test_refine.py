@@ -224,6 +224,24 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
         _ = noise.refinement
 
 
+@pytest.mark.parametrize("weight", [None, "w"])
+@pytest.mark.parametrize("target", ["number", "two"])
+def test_losses__are_means_over_the_rows_that_are_evaluated(
+    target: str, weight: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two trees leave many rows without votes; large tables are sampled."""
+    data = uncertain_table(3, 8).select("x0", "x1", "x2", target, "w")
+    options: dict[str, Any] = {"trees": 2, "refine": 4, "exclude": [] if weight else ["w"], "weight": weight}
+    forest = bf.train(data, target, **options)
+    loss = forest.oob.error if target == "number" else forest.oob.metrics["log_loss"][-1]
+    assert forest.rounds.losses[-1] == pytest.approx(loss, rel=1e-9)
+    monkeypatch.setattr("bigforest.oob.refine._MAX_ROWS", 300)
+    sampled = bf.train(data, target, **{**options, "trees": 60})
+    monkeypatch.undo()
+    whole = bf.train(data, target, **{**options, "trees": 60})
+    assert sampled.rounds.losses[0] == pytest.approx(whole.rounds.losses[0], rel=0.25)
+
+
 def uncertain_table(seed: int, levels: int) -> pl.DataFrame:
     """Groups with noise of their own and weights, so that little is known of the loss that rounds save."""
     draw = np.random.default_rng(seed)
