@@ -182,7 +182,12 @@ class WeightSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """The column of groups: name of its Polars type, number of groups, and rows of the largest group."""
+    """The column of groups.
+
+    dtype    name of its Polars type.
+    groups   number of groups.
+    largest  rows of the largest group; an upper bound in `Store.of_rows`.
+    """
 
     name: str
     dtype: str

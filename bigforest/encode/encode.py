@@ -63,8 +63,8 @@ def encode(
     roles   roles of the columns, for the same configuration (`column_roles`).
     config  of its options, max_bins, task, categories, missing, weight, class_weight and group determine the store.
 
-    Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the rows
-    of the table and on these options.
+    Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the table,
+    on the separator if the user named one, and on these options.
 
     Anonymous memory: at most resources.memory; without a budget 12 bytes per row and thread, 16 for values of 64 bits,
     in addition to the memory of the source (memory.py). The budget includes the distinct values of categories, but not

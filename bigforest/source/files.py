@@ -151,7 +151,8 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
     """Unpack compressed files in `scratch`, and yield all files. Errors of the block name the compressed files.
 
-    An error of the system names the unpacked file, which may be on another disk.
+    An error of the system names the unpacked file, which may be on another disk. Unpacked files are removed at the end
+    of the block.
     """
     plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:

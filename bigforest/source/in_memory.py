@@ -642,7 +642,10 @@ def is_matrix(data: Any) -> bool:
 
 
 def has_named_columns(data: Any) -> bool:
-    """Return True for a mapping of columns, a list of mappings or of tables, a structured array, and a path."""
+    """Return True for a mapping of columns, a list of mappings or of tables, a structured array, and a path.
+
+    False for a frame: the caller tells frames by their packages.
+    """
     first = next(iter(data), None) if isinstance(data, list) else None
     structured = isinstance(data, np.ndarray) and data.dtype.names is not None
     return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_piece(first)
