@@ -13,12 +13,12 @@ feature j gets
 
     v (o_j - z_j) integral over t of the product over i other than j of (o_i t + z_i (1 - t))
 
-a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. The product is never negative,
-so the integral loses no digits in trees of any depth; sums over the sizes of coalitions lose all digits beyond depth
-70. The product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear
-TreeSHAP (Yu, Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below, multiplied by
-the change of the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves * points for each
-row, whatever the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
+a polynomial of degree d - 1, which Gauss-Legendre with d / 2 or more points integrates exactly. The product is never
+negative, so the integral loses no digits in trees of any depth; sums over the sizes of coalitions lose all digits
+beyond depth 70. The product is carried down the tree for all points at once, and sums over leaves are carried up, as in
+Linear TreeSHAP (Yu, Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below,
+multiplied by the change of the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves *
+points for each row, whatever the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
 
 To the features i and j together, in addition to their single contributions, a leaf adds
 

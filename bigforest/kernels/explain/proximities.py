@@ -4,7 +4,8 @@ The proximity of row j to row i is, with c_j the multiplicity of row j in the ba
 
     p(i, j) = mean over the trees out of bag for i of [j in the leaf of i] * c_j w_j / sum over the leaf of c w
 
-Over j, p(i, j) adds up to 1, and p(i, j) * target adds up to the out-of-bag prediction of row i.
+Over j, p(i, j) adds up to 1, and p(i, j) * target to the out-of-bag prediction of row i without shrinkage, power and
+boosted stage.
 """
 
 from __future__ import annotations

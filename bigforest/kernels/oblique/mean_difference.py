@@ -1,7 +1,8 @@
 """Differences of class means as directions. Oracle: tests/naive/means.py.
 
 Sums are whole numbers, so they do not depend on the order of the rows or on batches: a value is counted in steps of
-2**-30 of its column's range from the smallest value, or in units if all values are whole.
+2**-30 of its column's range from the smallest value, or in units if all values are whole and the range is at most
+2**30.
 """
 
 from __future__ import annotations

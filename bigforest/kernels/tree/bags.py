@@ -108,7 +108,7 @@ def pack_rows(target, counts, items):
     """Set items to row << 32 | class << 16 | count for the rows with counts > 0, ascending.
 
     target  uint16 [rows], class of each row, rows <= 2**32; None for regression: items then have class 0
-    counts  uint16 [rows], multiplicities
+    counts  uint16 [rows], multiplicities, times the weights of the rows (Sampler.search_weights)
     items   uint64 [rows with counts > 0], out
 
     No branch depends on the data.
