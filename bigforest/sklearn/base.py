@@ -93,8 +93,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         1 prints notices and the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
         Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
-        are always categories. Exceptions are pandas categories of dates, of fractions, or of numbers that are
-        ordered up or down: they are compared by value.
+        are always categories. Exceptions are pandas categories of dates, of fractions, or of ordered numbers, ascending
+        or descending: they are compared by value.
     memory : int or str, default=None
         Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
         on it.
@@ -118,7 +118,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         Number of outputs: columns of y, or 1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
         Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn; with several
-        outputs, the mean over them.
+        outputs, the mean over those with a split.
     estimators_ : list of ForestTree
         The trees, as estimators, each with its nodes as `tree_`. With several outputs, entry i is the i-th tree
         of each.
