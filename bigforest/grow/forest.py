@@ -62,10 +62,8 @@ from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows have 32 bits in the forest table. Kernels that grow in memory keep squared weights in int64.
-# Without replacement, numpy draws from less than a billion rows.
 _MAX_ROWS = 2**32 - 1
 _MAX_ROWS_IN_MEMORY = 2**31 - 1
-_MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 # With `feature_fraction`, a node repeats the draw until it has a feature. This is the largest mean number of rounds.
 _MAX_ROUNDS = 1_000
 # Most bytes of nodes that are kept, so that the first prediction of a forest need not read them.
@@ -130,7 +128,7 @@ class Grower:
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
         draws, in_memory = max_bag_rows(store, config), self._plan.limits is None
-        check_draws(draws, replace=config.replace, in_memory=in_memory, category=bool(store.shape.extras.category))
+        check_draws(draws, in_memory=in_memory, category=bool(store.shape.extras.category))
         self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None
         self._folder = Path()
@@ -222,11 +220,10 @@ def part_groups(rows: int, trees: int) -> list[range]:
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
-def check_draws(draws: int, *, replace: bool, in_memory: bool, category: bool) -> None:
+def check_draws(draws: int, *, in_memory: bool, category: bool) -> None:
     """Raise DataError if files or kernels cannot count the rows of a bag with this many draws."""
-    most = _MAX_ROWS if replace else _MAX_ROWS_WITHOUT_REPLACEMENT
-    if draws > most:
-        raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
+    if draws > _MAX_ROWS:
+        raise DataError(f"a bag has {draws} rows and at most {_MAX_ROWS} are possible: sample a fraction of them")
     if in_memory and draws > _MAX_ROWS_IN_MEMORY:
         raise DataError(
             f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} can grow in memory: set a memory budget"

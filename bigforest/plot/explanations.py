@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import floor, log10
 from typing import Any
 
@@ -288,14 +288,15 @@ def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: in
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
 
-def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame, categories: Collection[str]) -> pl.DataFrame:
     """Return columns feature (a text), change, offset and level, for the features with the largest mean contributions.
 
     change  contribution of the feature to the prediction of a row
     offset  of the point across the axis, see `_offsets`
-    level   rank of the value among the rows, from 0 to 1, if the column has numbers or dates; null for text, booleans
-            and missing values
-    rows    (argument) the explained rows, in their order
+    level   rank of the value among the rows, from 0 to 1; null for categories and missing values
+
+    rows        the explained rows, in their order
+    categories  names of the features that are categories
     """
     names = [name for name in contributions.columns if name.startswith(_PREFIX)]
     sizes = {name: float(np.abs(contributions[name].to_numpy()).mean()) for name in names}
@@ -306,10 +307,10 @@ def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame
     for name, text in zip(ranked, texts, strict=True):
         change = contributions[name].to_numpy()
         offset = _offsets(np.round(change / largest * _BINS / 2).astype(np.int64))
-        values = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
-        if values is not None and (values.dtype.is_numeric() or values.dtype.is_temporal()):
-            values = values.to_physical().cast(pl.Float64).fill_nan(None)
+        own = name.removeprefix(_PREFIX)
+        if own in rows.columns and own not in categories:
+            values = cells(rows, own).to_physical().cast(pl.Float64).fill_nan(None)
             level = (values.rank("average") - 1) / max(1, values.count() - 1)
         pieces.append(
             pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})
@@ -332,14 +333,17 @@ def _offsets(bins: Any) -> Any:
     return offset / max(largest, 6)
 
 
-def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
+def swarm_chart(
+    contributions: pl.DataFrame, rows: pl.DataFrame, categories: Collection[str], of: int, scale_name: str
+) -> Any:
     """Draw a point per row and feature.
 
+    categories  names of the features that are categories
     of          number of rows of the table that the rows were drawn from
     scale_name  see `scale_of` in explain/refine.py
     """
     alt = altair()
-    table = swarm_table(contributions, rows)
+    table = swarm_table(contributions, rows, categories)
     order = table["feature"].unique(maintain_order=True).to_list()
     has_level = pl.col("level").is_not_null()
     color = alt.Color(

@@ -272,14 +272,18 @@ class Pictures:
         """
         altair()
         rows, of = self._sample(data)
-        return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
+        return self._swarm(self._contributions(rows, label), rows, of)
 
     def contributions(self, data: Any) -> tuple[Any, Any]:
         """Return the plots `waterfall` of the first row and `swarm`, from one call of `explain`."""
         first, (rows, of) = self._row(data, 0), self._sample(data)
         table = self._contributions(pl.concat([first, rows]), None)
         waterfall = self._waterfall(table.filter(pl.col("row") == 0), first, 0)
-        return waterfall, swarm_chart(table.filter(pl.col("row") > 0), rows, of, scale_of(self.forest))
+        return waterfall, self._swarm(table.filter(pl.col("row") > 0), rows, of)
+
+    def _swarm(self, contributions: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
+        categories = {feature.name for feature in self.forest.spec.features if feature.kind != "numeric"}
+        return swarm_chart(contributions, rows, categories, of, scale_of(self.forest))
 
     def depth(self) -> Any:
         """Plot the number of leaves by depth, and the number of trees by maximum depth.

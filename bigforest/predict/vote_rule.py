@@ -398,21 +398,20 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
                 f"the table that the forest was trained on has no column {name!r}; its columns are "
                 f"{listed(list(source.schema))}"
             )
-        if source.rows == files.spec.rows + files.spec.dropped:
-            _check_targets(files, source, place)
+        spec = files.spec
+        comparable = source.rows == spec.rows + spec.dropped and spec.target.name in source.schema
+        if comparable and not has_training_targets(files, source):
+            raise DataError(
+                f"{place} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} "
+                "takes a column of the training table; give the column of that table as a Series"
+            )
         return source.column(name)
 
 
-def _check_targets(files: ForestFiles, source: Source, place: str) -> None:
-    """Raise DataError if a table has other targets than the out-of-bag report: its files are not those of training."""
+def has_training_targets(files: ForestFiles, source: Source) -> bool:
+    """Return True if a table with as many rows as in training has the targets of the out-of-bag report."""
     spec = files.spec
     report = files.oob.rows.select("row", "truth").collect()
-    if spec.target.name not in source.schema:
-        return
     target = true_rows(source.columns([spec.target.name]), spec, None, ()).target[report["row"].to_numpy()]
     truth = report["truth"].to_numpy() if spec.target.is_regression else label_codes(report["truth"], spec.target)
-    if truth is None or not np.array_equal(target, truth):
-        raise DataError(
-            f"{place} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} takes a "
-            "column of the training table; give the column of that table as a Series"
-        )
+    return truth is not None and np.array_equal(target, truth)

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type, proba_names
-from bigforest.errors import ConfigError, api, counted, listed, shown
+from bigforest.errors import ConfigError, DataError, api, counted, listed, shown
 from bigforest.events import Listener
 from bigforest.explain.tables import Explanation
 from bigforest.metrics.numbers import quantile_grid
@@ -34,6 +34,7 @@ from bigforest.plot.explanations import map_chart
 from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import MAP, Pictures
 from bigforest.predict.forest import Forest, opened_forest
+from bigforest.predict.vote_rule import has_training_targets
 from bigforest.report import page
 from bigforest.source.source import Source
 from bigforest.storage.atomic import OutputKind, check_output, staged
@@ -315,6 +316,8 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
         pieces += [page.heading("Worst classes"), _table(worst_classes(forest))]
     pieces += [page.heading("Rows with the largest out-of-bag loss"), _table(worst_rows(forest))]
     if source is not None:
+        if not forest.has_bags:  # otherwise the explanations have checked it
+            _check_table(forest, source)
         table = slices(forest, source)
         pieces.append(page.heading("Slices with the highest out-of-bag error"))
         if table.height:
@@ -326,6 +329,18 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
         else:
             pieces.append(page.text("No slice has a higher error than all rows together."))
     return pieces
+
+
+def _check_table(forest: Forest, source: Source) -> None:
+    """Raise DataError if a table does not have the rows of the out-of-bag report."""
+    spec, advice = forest.spec, "give the table of training, with its rows in the same order"
+    if spec.target.name not in source.schema:
+        raise DataError(f"the table has no column {spec.target.name!r}, which tells its rows from others; {advice}")
+    if source.rows != spec.rows + spec.dropped:
+        counts = f"{counted(source.rows, 'row')}, and in training there were {spec.rows + spec.dropped:,}"
+        raise DataError(f"the table has {counts}; {advice}")
+    if not has_training_targets(forest.files, source):
+        raise DataError(f"the values of {spec.target.name!r} are not those of training; {advice}")
 
 
 def worst_classes(forest: Forest) -> pl.DataFrame:

@@ -43,6 +43,8 @@ from bigforest.store.store import Store
 
 # Most bytes of draws that a sampler keeps; the draws of one tree are always kept.
 _KEPT_BYTES = 64 << 20
+# Limit of numpy's multivariate_hypergeometric.
+_MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 
 
 class Sampler:
@@ -238,10 +240,16 @@ def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> 
 
     counts  int64 [blocks, strata], rows of each stratum in each block
 
-    The draws of a stratum over all blocks sum to `stratum_draws`.
+    The draws of a stratum over all blocks sum to `stratum_draws`. Raises DataError if a stratum has more rows than
+    numpy draws from without replacement.
     """
     rows = counts.sum(axis=0)
     sums = stratum_draws(rows, config)
+    if not config.replace and rows.max() > _MAX_ROWS_WITHOUT_REPLACEMENT:
+        raise DataError(
+            f"bags are drawn without replacement from {rows.max()} rows, and at most {_MAX_ROWS_WITHOUT_REPLACEMENT} "
+            f"are possible: set {api('replace')} to true"
+        )
     if len(counts) == 1:  # without a draw: making a stream would take longer than the rest of a small bag
         return sums[None]
     key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)

@@ -531,7 +531,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
             column = pl.Series(values=values)
     if column is not None and column.dtype.is_temporal():
         _check_times(values)
-    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
+    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _has_odd(column, values)):
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in cells if cell is not None]
@@ -546,6 +546,11 @@ def _from_objects(values: list[Any]) -> pl.Series:
     if column.dtype == pl.Object or not _suit_polars(present):
         raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
     return column
+
+
+def _has_odd(column: pl.Series, values: list[Any]) -> bool:
+    """Return True if values are NaN, which Polars does not take for missing, or integers, which it rounds to floats."""
+    return column.is_nan().any() or any(type(cell) is int for cell in values)
 
 
 def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -147,13 +147,12 @@ def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
     ("draws", "bag", "most"),
     [
         (2**32, {}, f"{2**32 - 1} are possible"),
-        (10**9, {"replace": False}, f"{10**9 - 1} are possible"),
         (2**31, {"in_memory": True}, f"{2**31 - 1} can grow in memory"),
         (2**31, {"category": True}, f"{2**31 - 1} are possible with categories"),
     ],
 )
 def test_check_draws__too_many_rows(draws: int, bag: dict[str, bool], most: str) -> None:
-    bag = {"replace": True, "in_memory": False, "category": False} | bag
+    bag = {"in_memory": False, "category": False} | bag
     check_draws(draws - 1, **bag)
     with pytest.raises(DataError, match=f"a bag has {draws} rows and at most {most}"):
         check_draws(draws, **bag)

@@ -228,7 +228,7 @@ def test_contributions__go_from_base_to_prediction(grown: Any) -> None:
     assert steps["begin"][0] == pytest.approx(first["base"])
     assert steps["end"][-1] == pytest.approx(first["prediction"])
     assert steps["begin"].to_list()[1:] == pytest.approx(steps["end"].to_list()[:-1])
-    swarm = swarm_table(found.sort("row"), frame)
+    swarm = swarm_table(found.sort("row"), frame, {"c"})
     assert swarm.height == 3 * frame.height
     sums = {name: swarm.filter(pl.col("feature") == name)["change"].sum() for name in ("a<b>", "b.[0]\\x", "c")}
     assert sums == pytest.approx({name: found[f"c_{name}"].sum() for name in sums})
@@ -345,6 +345,17 @@ def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:
     assert all(point["level"] is None for point in grey)
     assert all(point["level"] is not None for point in coloured)
     assert layers[0]["encoding"]["color"] == {"value": FAINT} and "c" in {point["feature"] for point in grey}
+
+
+def test_swarm__levels_are_those_of_numbers_whatever_their_type() -> None:
+    draw = np.random.default_rng(4)
+    code, flag, day = draw.integers(0, 4, 200), draw.random(200) < 0.4, draw.integers(0, 900, 200)
+    frame = pl.DataFrame({"code": code, "flag": flag, "day": pl.Series(day).cast(pl.Int32).cast(pl.Date)})
+    frame = frame.with_columns(y=pl.Series(np.where(flag ^ (code > 1), "u", "v")))
+    forest = bf.train(frame, "y", trees=5, categories=["code"], threads=1)
+    layers = forest.plot.swarm(frame).to_dict()["layer"][1:]
+    grey, coloured = ({point["feature"] for point in layer["data"]["values"]} for layer in layers)
+    assert (grey, coloured) == ({"code"}, {"flag", "day"})
 
 
 def test_labels__differ_where_values_do() -> None:

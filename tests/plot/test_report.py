@@ -15,7 +15,7 @@ from sklearn.metrics import mean_poisson_deviance
 from typer.testing import CliRunner
 
 import bigforest as bf
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, StageStarted
 from bigforest.report.report import command, slices, worst_rows
 from bigforest.source.open import open_source
@@ -124,6 +124,13 @@ def test_page__with_the_rows_of_a_forest_whose_bags_are_not_known(tmp_path: Path
     forest.report(table(), tmp_path / "a.html", threads=1)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "Partial dependence" in page and "Map of rows by proximity" not in page
+    for other, told in (
+        (table().head(50), "the table has 50 rows, and in training there were 240; give the table of training"),
+        (table().reverse(), "the values of 'y' are not those of training; give the table of training"),
+        (table().drop("y"), "the table has no column 'y', which tells its rows from others"),
+    ):
+        with pytest.raises(DataError, match=told):
+            forest.report(other, tmp_path / "b.html", threads=1)
 
 
 def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.errors import BigForestError, ConfigError, DataError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler, bag_size, max_bag_rows, stratum_draws, uniform_bag
@@ -321,3 +321,14 @@ def test_train__groups_of_a_store_are_those_it_was_made_with(tmp_path: Path) -> 
 def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:
     """Whether the sum is within 4 standard deviations of what chance gives."""
     return bool(abs(terms.sum() - freedom) < 4 * math.sqrt(2 * freedom))
+
+
+def test_bag__without_replacement_of_more_rows_than_numpy_draws_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigforest.sampling.bags._MAX_ROWS_WITHOUT_REPLACEMENT", 2 * BLOCK)
+    half = options(replace=False, sample_fraction=0.5)
+    assert uniform_bag(2 * BLOCK, 0, half).sum() == BLOCK
+    with pytest.raises(
+        DataError, match=f"from {2 * BLOCK + 1} rows, and at most {2 * BLOCK} are possible: set replace"
+    ):
+        uniform_bag(2 * BLOCK + 1, 0, half)
+    assert uniform_bag(2 * BLOCK + 1, 0, options()).sum() == 2 * BLOCK + 1

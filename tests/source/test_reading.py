@@ -265,6 +265,17 @@ def test_objects__of_python(case: str, tmp_path: Path, capfd: pytest.CaptureFixt
         open_source({"c": [2**200 + 1, 1]}, scratch=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "make", [list, lambda values: np.array(values, object), lambda values: pd.Series(values, dtype=object)]
+)
+@pytest.mark.parametrize("values", [[2.5, 2**53 + 1, None], [2**53 + 1, 2.5, None], [None, 2.5, -(2**63) + 1]])
+def test_numbers__whole_ones_among_floats_are_exact_or_refused(make: Any, values: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not exact in float64"):
+        open_source({"c": make(values)}, scratch=tmp_path)
+    fine = [2.5, 2**53, None, 7]
+    assert open_source({"c": make(fine)}, scratch=tmp_path).column("c").to_list() == fine
+
+
 @pytest.mark.parametrize("unit", ["h", "m", "s", "ms", "us", "ns"])
 def test_times__of_numpy_in_any_unit(unit: str, tmp_path: Path) -> None:
     moments = np.array(["2024-01-02T03", "NaT"], f"M8[{unit}]")
