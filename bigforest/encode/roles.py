@@ -1,8 +1,9 @@
 """Roles of the columns of a table, and its shape (exact, or an upper bound), before the table is encoded.
 
-Roles are target, groups, weights, and features with their kinds. They are found from the schema. Only a target of whole
-numbers, dates or times is read, to tell classes from measurements. The shape needs metadata, the number of missing
-values of some columns of a table in memory, and a target whose number of classes metadata do not bound.
+Roles are target, groups, weights, and features with their kinds. Names of columns are checked before anything is read,
+so that a wrong name costs no time. Only a target of whole numbers, dates or times is read, to tell classes from
+measurements. The shape needs metadata, the number of missing values of some columns of a table in memory, and a target
+whose number of classes metadata do not bound.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bigforest.encode.rows import check_group, check_weight
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, DistinctValues, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
 from bigforest.errors import DataError, api, listed
-from bigforest.options.train_config import TrainConfig, check_features
+from bigforest.options.train_config import TrainConfig, check_axes_from, check_features
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.source.files import find_files
@@ -70,20 +71,22 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     """
     columns = flat_columns(source.schema, exclude)
     name = find_target(columns, target)
-    task, values, why = find_task(source, columns[name], config.task, config.only_task)
-    config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     left_out = [*exclude, *others]
     # The first columns of a file are indexes if they have no name, as pandas and R write them.
     unnamed = takewhile(_INDEX_IN_TEXT.fullmatch, columns if source.files else ())
     indexes = [index for index in unnamed if index not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
-    check_features(config, kinds)
+    if not config.chooses_axes:
+        check_axes_from(config, kinds)
     for used in (name, *others, *kinds):
         if "\0" in used:
             raise DataError(
                 f"the name of column {used!r} has a zero byte, which no Arrow file has; rename or exclude it"
             )
+    task, values, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
+    config.for_task(task)
+    check_features(config, kinds)
     return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
 
 

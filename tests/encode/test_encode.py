@@ -24,13 +24,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.columns.types import flat_columns, type_name
+from bigforest.encode.roles import column_roles
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, find_task
-from bigforest.errors import DataError, OutputExistsError
+from bigforest.errors import BigForestError, DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import USUAL, Limits
 from bigforest.source.open import open_source
+from bigforest.source.source import Source
 from bigforest.store.store import Store
 from tests.encoded import encode
 from tests.naive import encode as naive
@@ -314,6 +316,27 @@ def test_task__of_numbered_classes_does_not_depend_on_the_number_of_rows(classes
     for rows in (200, 500, 50_000):
         source = open_source({"y": np.random.default_rng(1).choice(classes, rows)}, scratch=tmp_path)
         assert find_task(source, flat_columns(source.schema)["y"], None).task == "classification", rows
+
+
+@pytest.mark.parametrize(
+    ("exclude", "options"),
+    [
+        ((), {"weight": "wrng"}),
+        ((), {"group": "wrng"}),
+        ((), {"weight": "y"}),
+        (("wrng",), {}),
+        ((), {"categories": ("wrng",)}),
+        ((), {"family": "rotation", "axes_from": ("wrng",)}),
+    ],
+)
+def test_roles__of_wrong_columns_are_refused_before_the_target_is_read(
+    exclude: tuple[str, ...], options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole numbers are read to find the task, the other columns by name only."""
+    source = open_source({"y": range(20), "x": range(20)}, scratch=tmp_path)
+    monkeypatch.setattr(Source, "batches", lambda *_: pytest.fail("the target was read"))
+    with pytest.raises(BigForestError, match=r"'wrng'|'y' is the target"):
+        column_roles(source, "y", exclude, TrainConfig(**options))
 
 
 def test_encode__says_what_it_does(tmp_path: Path) -> None:
