@@ -405,10 +405,14 @@ class ExplainJob:
 
     @property
     def out_of_bag_share(self) -> float:
+        """Share of the rows that a tree is evaluated on, for estimates of time.
+
+        Bags are assumed to be uniform. Balanced bags leave out more rows, but classes are counted only after planning.
+        """
         config = self.forest.config
         if self.options.new_rows or not config.bootstrap:
             return 1.0
-        return config.left_out_share
+        return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
 
     def requested(self, default_sample: int) -> int:
         """Return an upper bound of the number of rows to explain: the requested rows, or a sample.

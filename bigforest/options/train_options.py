@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -499,11 +498,6 @@ class TrainOptions:
     def weighs_rows(self) -> bool:
         """True if rows have weights, from a column or by class."""
         return self.weight is not None or self.class_weight is not None
-
-    @property
-    def left_out_share(self) -> float:
-        """Expected share of the rows that are out of the bag of a tree, with bootstrap and uniform sampling."""
-        return math.exp(-self.sample_fraction) if self.replace else 1.0 - self.sample_fraction
 
     @property
     def draws_by_class(self) -> bool:

@@ -68,17 +68,7 @@ class Sampler:
         self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree of the last `draw_boosted`, and its bag
         self._by_class = config.bootstrap and config.draws_by_class
-        strata = len(store.spec.target.classes) if self._by_class else 1
-        counts = []
-        for block in range(block_count(store.rows)):
-            span = block_span(store.rows, block)
-            held = held_out_of(store, config, span.start, span.stop)
-            drawable = slice(None) if held is None else ~held
-            stratum = store.labels(span.start, span.stop) if self._by_class else np.zeros(len(span), np.uint8)
-            counts.append(np.bincount(stratum[drawable], minlength=strata))
-        # Rows of each block that are not held out, int64 [blocks, strata]. A stratum is a class if bags are drawn by
-        # class; otherwise there is one stratum of all rows.
-        self._counts = np.array(counts, np.int64)
+        self._counts = _drawable_rows(store, config)
         if not self._counts.any():
             raise ConfigError(
                 f"{api('calibration')} {config.calibration} leaves no row to learn from; lower it, or train on more "
@@ -198,6 +188,36 @@ class Sampler:
     def block_search_weights(self, tree: int, block: int) -> NDArray[np.uint16]:
         """Return `search_weights` of a block in the bag of a tree, uint16 [rows of the block]."""
         return self.search_weights(tree, block * BLOCK_ROWS, self.block(tree, block))
+
+
+def _drawable_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
+    """Count the rows of each block that are not held out, int64 [blocks, strata].
+
+    A stratum is a class if bags are drawn by class; otherwise there is one stratum of all rows.
+    """
+    by_class = config.bootstrap and config.draws_by_class
+    strata = len(store.spec.target.classes) if by_class else 1
+    counts = []
+    for block in range(block_count(store.rows)):
+        span = block_span(store.rows, block)
+        held = held_out_of(store, config, span.start, span.stop)
+        drawable = slice(None) if held is None else ~held
+        stratum = store.labels(span.start, span.stop) if by_class else np.zeros(len(span), np.uint8)
+        counts.append(np.bincount(stratum[drawable], minlength=strata))
+    return np.array(counts, np.int64)
+
+
+def left_out_share(store: Store, config: TrainConfig) -> float:
+    """Return the expected share of the rows that are out of the bag of a tree, for bags drawn without boosting.
+
+    Reads the target if bags are drawn by class.
+    """
+    rows = _drawable_rows(store, config).sum(axis=0)
+    if not rows.any():
+        return 1.0
+    chance = stratum_draws(rows, config) / np.maximum(rows, 1)  # mean number of draws of a row
+    in_bag = rows * (-np.expm1(-chance) if config.replace else chance)
+    return 1.0 - float(in_bag.sum()) / store.rows
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:

@@ -50,6 +50,7 @@ from bigforest.options.values import check_flag, plain
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.progress import watching
+from bigforest.sampling.bags import left_out_share
 from bigforest.storage.atomic import (
     OutputKind,
     TemporaryFolder,
@@ -169,7 +170,7 @@ class Race:
             remove(out / _FORESTS)  # it exists if the comparison was killed while it removed the forests
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
-        _tell_of_shares(state, self.listener)
+        _tell_of_shares(store, state, self.listener)
         with _naming_next_step(out):
             for trees in rounds(state.run.config.trees)[len(state.rounds) :]:
                 late = self.budget is not None and time.monotonic() - begin > self.budget
@@ -345,12 +346,12 @@ def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows
     return Rows.of(store)
 
 
-def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
+def _tell_of_shares(store: Store, state: ComparisonState, listener: Listener) -> None:
     """Send a notice if the bags of candidates leave out very different shares of the rows."""
     shares = {}
     for name, options in state.candidates.items():
         config = TrainConfig.of(**{**state.options, **options})
-        shares[name] = config.left_out_share
+        shares[name] = left_out_share(store, config)
     least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     if shares[most] > _SHARES * shares[least]:
         listener(

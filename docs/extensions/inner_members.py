@@ -5,7 +5,7 @@ from __future__ import annotations
 INNER_MEMBERS = {
     "TrainConfig": {
         *("axis_count", "boosts", "chooses_axes", "criterion", "cuts", "draw_rule", "drawn_features"),
-        *("drawn_projections", "draws_by_class", "for_task", "in_subspaces", "leaf_rule", "left_out_share"),
+        *("drawn_projections", "draws_by_class", "for_task", "in_subspaces", "leaf_rule"),
         *("min_levels", "only_task", "projection_rule", "rotated_count", "subspace_size", "subspace_sizes"),
         *("tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
     },

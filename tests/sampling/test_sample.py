@@ -19,7 +19,7 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, DataError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling.bags import Sampler, bag_size, max_bag_rows, stratum_draws, uniform_bag
+from bigforest.sampling.bags import Sampler, bag_size, left_out_share, max_bag_rows, stratum_draws, uniform_bag
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -188,6 +188,16 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
         assert np.array_equal(counts[BLOCK : 2 * BLOCK], made.block(2, 1))  # a block alone
         drawn = np.bincount(target, counts, 3)
         assert drawn.tolist() == stratum_draws(np.bincount(target), config).tolist()
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "stratified", "balanced"])
+@pytest.mark.parametrize("how", [{}, {"sample_fraction": 0.4, "replace": False}, {"calibration": 0.3}], ids=str)
+def test_left_out_share__is_that_of_the_bags(sampling: Any, how: dict[str, Any]) -> None:
+    """Balanced bags leave out nearly all rows of a large class, and all bags the rows that are held out."""
+    config = options(sampling=sampling, **how)
+    made = sampler(np.repeat([0, 1, 2], [2000, 900, 100]), config)
+    found = np.mean([np.mean(made.bag(tree) == 0) for tree in range(20)])
+    assert left_out_share(made.store, config) == pytest.approx(found, abs=0.01)
 
 
 def test_stratum_draws__share_or_equal() -> None:

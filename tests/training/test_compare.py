@@ -358,6 +358,10 @@ def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
     notices.clear()
     bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options={"trees": 3}, listener=listen)
     assert not any("leave out" in notice for notice in notices)
+    uneven = table(60).with_columns(y=pl.Series(["rare"] * 6 + ["usual"] * 54))
+    candidates = {"all": {}, "even": {"sampling": "balanced"}}
+    bf.compare(uneven, "y", candidates=candidates, options={"trees": 3}, listener=listen)
+    assert any(notice.startswith("bags of even leave out 84% of the rows and those of all 37%") for notice in notices)
 
 
 def test_comparison__shows_itself(whole: bf.Comparison) -> None:
