@@ -105,7 +105,10 @@ def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int)
     If there are several ranges, their votes are on disk until the report is written. With stop_oob
     (training/growers.py) the votes on all rows are on disk, and twice while they are replaced.
     """
-    inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
+    inside = 0.0  # distinct rows of a bag, from below: balanced or boosted bags may have very few
+    if config.sampling != "balanced" and not config.boosts:
+        singly = replace(config, group=None)  # bags of whole groups have as many distinct rows on average
+        inside = 0.8 * distinct_rows(shape.rows, singly, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes)

@@ -20,6 +20,7 @@ import bigforest
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
+from bigforest.forest.leaf_votes import VOTE_BYTES
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts
@@ -27,7 +28,7 @@ from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan, tally
 from bigforest.oob import report as oob_report
 from bigforest.oob.leaves import entry_bytes
-from bigforest.oob.plan import choose_oob
+from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import USUAL, Limits
@@ -385,3 +386,17 @@ def test_write_oob__no_row_out_of_bag() -> None:
     forest = bigforest.train(frame, "y", trees=1, replace=False)
     nothing = [None] * 6
     assert forest.oob.metrics.rows() == [("a", 0, 0, *nothing), ("b", 0, 0, *nothing), (None, 0, 0, *nothing)]
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling": "balanced"}, {"group": "g"}, {"sampling": "adaboost"}], ids=str)
+def test_oob_estimate__has_room_for_the_leaves_of_rows_out_of_bag(options: dict[str, Any], tmp_path: Path) -> None:
+    """Balanced bags leave out nearly all rows of a large class, and late trees of boosting all rows but hard ones."""
+    random = np.random.default_rng(1)
+    table = pl.DataFrame({"x": random.normal(size=3000), "g": random.integers(0, 1000, 3000)})
+    table = table.with_columns(y=pl.Series(np.where(random.random(3000) < 0.02, "rare", "usual")))
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", group=options.get("group"))
+    forest = bigforest.train(store, out=tmp_path / "f", trees=80, min_leaf=20, keep_votes=True, **options)
+    written = VOTE_BYTES * len(pl.read_parquet(tmp_path / "f" / "oob" / "votes"))  # a row per tree and row out of bag
+    nodes = forest.loader.survey(1).nodes
+    found = oob_estimate(store.shape, forest.config, Resources(threads=1), nodes).scratch
+    assert found >= written
