@@ -380,7 +380,7 @@ def test_power__is_in_the_query_and_refused_where_a_format_has_none() -> None:
     rows = rows_at_thresholds(forest, numbers_table, False).with_row_index("id")
     check_query(forest, rows, in_sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
     for export in (forest.to_treelite, forest.to_sklearn):
-        with pytest.raises(ConfigError, match=r"those to the power of 2\.75; .*export forest\.sharpen\(1\)"):
+        with pytest.raises(ConfigError, match=r"the shares to the power of 2\.75; .*export forest\.sharpen\(1\)"):
             export()
     table, plain = rows.drop("id").to_pandas().astype("float32"), forest.sharpen(1)
     check_classes(plain, pl.from_pandas(table), *(getattr(plain.to_sklearn(), name)(table) for name in WAYS), 1e-12)
