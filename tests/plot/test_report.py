@@ -74,25 +74,24 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
-@pytest.mark.parametrize("form", ["a file that is replaced", "a stream"])
-def test_pages_and_pictures__are_of_one_version_of_the_table(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(("draw", "out"), [(bf.report_forest, "html"), (bf.plot_forest, "pictures")])
+def test_pages_and_pictures__are_of_one_version_of_the_table(tmp_path: Path, draw: Any, out: str) -> None:
     frame = pl.DataFrame({"x": np.arange(60.0) % 11, "z": np.arange(60.0) % 7, "y": ["a", "b", "b"] * 20})
     forest, file = bf.train(frame, "y", trees=4, threads=1), tmp_path / "t.csv"
     other = frame.with_columns(pl.col("x") * 100, pl.col("z").reverse())  # of the same classes
+    frame.write_csv(file)
 
     def replace(event: Event) -> None:
         if isinstance(event, StageStarted):
             other.write_csv(tmp_path / "new")
             (tmp_path / "new").replace(file)
 
-    for draw, out in ((bf.report_forest, "html"), (bf.plot_forest, "pictures")):
-        drawn = []
-        for data, listener in ((frame, None), (file if form != "a stream" else frame.to_arrow().to_reader(), replace)):
-            frame.write_csv(file)
-            made = draw(forest, data, out=tmp_path / f"{len(drawn)}.{out}", threads=1, listener=listener)
-            texts = [one.read_text(encoding="utf-8") for one in ([made] if isinstance(made, Path) else made)]
-            drawn.append([re.sub(r"(clip|gradient_)\d+", "", text) for text in texts])  # numbered across pictures
-        assert drawn[0] == drawn[1]
+    drawn = []
+    for data, listener in ((frame, None), (frame.to_arrow().to_reader(), None), (file, replace)):
+        made = draw(forest, data, out=tmp_path / f"{len(drawn)}.{out}", threads=1, listener=listener)
+        texts = [one.read_text(encoding="utf-8") for one in ([made] if isinstance(made, Path) else made)]
+        drawn.append([re.sub(r"(clip|gradient_)\d+", "", text) for text in texts])  # numbered across pictures
+    assert drawn[0] == drawn[1] == drawn[2]
 
 
 def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
