@@ -56,7 +56,7 @@ TRAIN = {
     "tune": option(
         str,
         "N|TIME",
-        "First compare N configurations, or as many as fit in a time such as 10m, and keep the best; see compare.",
+        "First compare N configurations, or the usual ones for a time such as 10m, and keep the best; see compare.",
         panel=RUN,
         read=count_or_word,
     ),

@@ -531,7 +531,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
             column = pl.Series(values=values)
     if column is not None and column.dtype.is_temporal():
         _check_times(values)
-    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _has_odd(column, values)):
+    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _differs(column, values)):
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in cells if cell is not None]
@@ -548,8 +548,8 @@ def _from_objects(values: list[Any]) -> pl.Series:
     return column
 
 
-def _has_odd(column: pl.Series, values: list[Any]) -> bool:
-    """Return True if values are NaN, which Polars does not take for missing, or integers, which it rounds to floats."""
+def _differs(column: pl.Series, values: list[Any]) -> bool:
+    """Return True if floats of Polars may differ from values: NaN is not missing, and large integers are rounded."""
     return column.is_nan().any() or any(type(cell) is int for cell in values)
 
 

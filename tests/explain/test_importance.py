@@ -295,6 +295,13 @@ def test_explain__refuses(change: Any, options: dict[str, Any], message: str) ->
     assert issubclass(ConfigError, BigForestError)
 
 
+def test_explain__names_rows_of_the_table() -> None:
+    frame = pl.DataFrame({"x": np.arange(30.0), "y": [None, None, *np.arange(28.0)]})
+    forest = bf.train(frame, "y", trees=3, task="regression")
+    with pytest.raises(DataError, match="the values of 'y' in rows 2 to 29 are not those of training"):
+        forest.explain(frame.with_columns(pl.col("y").reverse().shift(2)), parts="permutation")
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.37], ids=["narrow", "wide"])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_explain__compares_weights_and_groups_with_those_of_training(task: str, scale: float) -> None:

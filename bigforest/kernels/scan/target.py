@@ -40,7 +40,7 @@ class RegressionTarget(NamedTuple):
     """Targets that are numbers.
 
     value  int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62
-    zero   float64, the integer that represents the target 0, for the Poisson deviance; None for the variance
+    zero   float64, the number that represents the target 0, for the Poisson deviance; None for the variance
     """
 
     value: NDArray[np.int64]
