@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import bigforest
@@ -21,12 +18,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # the command bigforest
 os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-
-place = tempfile.TemporaryDirectory()  # elsewhere the address of a socket may be too long
-os.environ |= {"JUPYTER_PATH": str(HERE / "extensions"), "PAGE_KERNELS": f"{place.name}/socket"}
-kernels = subprocess.Popen([sys.executable, HERE / "extensions" / "page_kernels.py"], stdout=subprocess.PIPE)
-atexit.register(kernels.kill)
-assert kernels.stdout is not None and kernels.stdout.readline() == b"ready\n"
 
 project = "bigforest"
 author = "the bigforest developers"
