@@ -383,6 +383,17 @@ def test_place__without_a_bucket(text: str) -> None:
         as_path(text)
 
 
+def test_glob__same_files_as_on_a_disk(home: Path, tmp_path: Path) -> None:
+    files = ["1.csv", ".2.csv", "a/3.csv", "a/b/4.csv", "a/.c/5.csv", ".d/6.csv"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+        paths.copy(tmp_path / file, home / "globs" / file)
+    for pattern in ("*", ".*", "**", "**/*.csv", "a/**/*.csv", "**/b/**", "**/.c/*", "*/*", ".d/*"):
+        found = [file.relative_to(tmp_path) for file in paths.expanded(tmp_path / pattern)]
+        assert [file.relative_to(home / "globs") for file in paths.expanded(home / "globs" / pattern)] == found, pattern
+
+
 def test_source__kinds_of_tables(table: tuple[Path, Path], home: Path, tmp_path: Path) -> None:
     data = pl.read_parquet(table[0]).head(300)
     for name, write in (("x.csv", data.write_csv), ("x.ndjson", data.write_ndjson), ("x.arrow", data.write_ipc)):
