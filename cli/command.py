@@ -107,7 +107,7 @@ def command(
 
 
 def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str, Choice]]) -> list[inspect.Parameter]:
-    """Return the parameters of the command of a function: those of the function, with options in place of groups."""
+    """Return the parameters of a command: the parameters of its function, with the options of a group in its place."""
     parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         if parameter.name not in groups:

@@ -228,7 +228,7 @@ def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
 
 
 def ordered_store(store: Store) -> Store:
-    """Return the store with new codes that are ranks of the values, those of missing cells and levels included.
+    """Return the store with new codes: ranks of all values, also of the values put in for missing cells and levels.
 
     Used for growing in memory. Equal values get the same code. The last codes then occur in no row; their value is the
     largest. Memory: a copy of the codes of each width that these features have, and of the dictionaries.

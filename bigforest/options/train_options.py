@@ -535,7 +535,7 @@ OPTIONS = declared_options(TrainOptions)
 
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a configuration that its family has, except those that are None or empty."""
+    """Return the options of a configuration without options that are None, empty, or not of its family."""
     family, lacked = base_family(config["family"]), lacked_options(config["family"])
     return {
         name: value

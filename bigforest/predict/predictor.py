@@ -444,7 +444,7 @@ class Predictor(NamedTuple):
 
     @property
     def forest_trees(self) -> int:
-        """Number of trees that vote, those of other groups included."""
+        """Number of trees of all groups that vote."""
         return self.trees or self.packed.roots.size
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:

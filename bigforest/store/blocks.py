@@ -112,8 +112,10 @@ class ColumnFile:
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
-        """Open the file of `rows` rows, of which a `read` takes at most `most`. Raises OSError.
+        """Open the file. Raises OSError.
 
+        rows   number of rows of the file.
+        most   most rows of a `read`.
         again  True if the file has been read before.
         """
         self.path = path
