@@ -3,8 +3,9 @@
 For reference counts and debuggers, which kernels do not have, Numba keeps every variable that several blocks use on the
 stack, clears it after its last use, and copies the record of an array to the stack for each access to a cell or to its
 size. Kernels pass records of many arrays, so this was a large part of the code that LLVM had to read. A loop over a
-range without a step took about 110 lines, half of them for a step of 0, and now takes about 30. A field of a record is
-taken from the value that was put in, so a function that only passes a record on does not put it together.
+range took about 110 lines, half of them for a step of 0, and counted the numbers left; now it compares the number with
+the end of the range, which LLVM optimises better. A field of a record is taken from the value that was put in, so a
+function that only passes a record on does not put it together.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from numba.core import analysis, cgutils, ir, lowering
 
 # Attributes of arrays, and the fields of their records.
 _FIELDS = {"size": "nitems", "shape": "shape", "itemsize": "itemsize"}
-# Most arguments of a range without a step.
-_ENDS = 2
 
 
 class _Builder(IRBuilder):  # type: ignore[misc]
@@ -46,7 +45,6 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
     def _find_singly_assigned_variable(self) -> None:
         """Find the variables that need no place on the stack: they are assigned once, before every use."""
         self._blk_local_varmap: dict[str, Any] = {}
-        self._ranges: list[Any] = []  # values that are ranges without a step
         assigned = {
             offset: [found.target.name for found in block.find_insts(ir.Assign)]
             for offset, block in self.blocks.items()
@@ -101,21 +99,18 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
         return cgutils.alloca_once(self.builder, lltype, name=name)
 
     def lower_call(self, resty: Any, expr: Any) -> Any:
-        """See Lower. Only ranges without a step are written here."""
-        if not isinstance(resty, types.RangeType) or len(expr.args) > _ENDS:
+        """See Lower. Only ranges are written here."""
+        if not isinstance(resty, types.RangeType):
             return super().lower_call(resty, expr)
-        ends = [
-            self.context.cast(self.builder, self.loadvar(end.name), self.typeof(end.name), resty.dtype)
-            for end in expr.args
+        given = [
+            self.context.cast(self.builder, self.loadvar(part.name), self.typeof(part.name), resty.dtype)
+            for part in expr.args
         ]
         zero, one = (self.context.get_constant(resty.dtype, number) for number in (0, 1))
-        found = self._record(resty, [*([zero] * (_ENDS - len(ends))), *ends, one])
-        self._ranges.append(found)
-        return found
+        return self._record(resty, {1: [zero, *given, one], 2: [*given, one], 3: given}[len(given)])
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
-        """See Lower. Loops over a range have no branch for a step of 0, and no variables but the next number and the
-        count of the numbers left."""
+        """See Lower. A loop over a range has one variable, the next number, and no check for a step of 0."""
         if expr.op not in {"getiter", "iternext", "pair_first", "pair_second", "getattr"}:
             return super().lower_expr(resty, expr)
         kind, value, builder = self.typeof(expr.value.name), self.loadvar(expr.value.name), self.builder
@@ -123,18 +118,21 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
             position = self.context.data_model_manager[kind].get_field_position(_FIELDS[expr.attr])
             found_kind = types.UniTuple(types.intp, kind.ndim) if expr.attr == "shape" else types.intp
             return self.context.cast(builder, builder.extract_value(value, position), found_kind, resty)
-        if expr.op == "getiter" and value in self._ranges:
+        if expr.op == "getiter" and isinstance(kind, types.RangeType):
             start, stop, step = (builder.extract_value(value, part) for part in range(3))
-            at, left = (cgutils.alloca_once(builder, start.type) for _ in range(2))
-            builder.store(start, at)
-            builder.store(builder.sub(stop, start), left)
-            return self._record(resty, [at, stop, step, left])
+            next_number = cgutils.alloca_once(builder, start.type)
+            builder.store(start, next_number)
+            return self._record(resty, [next_number, stop, step])
         if expr.op == "iternext" and isinstance(kind, types.RangeIteratorType):
-            at, step, left = (builder.extract_value(value, part) for part in (0, 2, 3))
-            number, count = builder.load(at), builder.load(left)
-            builder.store(builder.add(number, step), at)
-            builder.store(builder.sub(count, count.type(1), flags=["nsw"]), left)
-            return self._record(resty, [number, builder.icmp_signed(">", count, count.type(0))])
+            next_number, stop, step = (builder.extract_value(value, part) for part in range(3))
+            number = builder.load(next_number)
+            builder.store(builder.add(number, step), next_number)
+            if kind.yield_type.signed:
+                up, down = (builder.icmp_signed(sign, number, stop) for sign in "<>")
+                more = builder.select(builder.icmp_signed(">", step, step.type(0)), up, down)
+            else:
+                more = builder.icmp_unsigned("<", number, stop)
+            return self._record(resty, [number, more])
         if expr.op in {"pair_first", "pair_second"}:
             return builder.extract_value(value, int(expr.op == "pair_second"))
         return super().lower_expr(resty, expr)
