@@ -57,15 +57,14 @@ def pruned(
         return [] if node not in children else [node, *(each for child in children[node] for each in below(child))]
 
     children = dict(children)
+    exact = {node: Fraction(decrease(node)) for node in children}
     while children:
-        strength = {}
-        for node in children:
-            splits = below(node)
-            strength[node] = sum(Fraction(decrease(each)) for each in splits) / len(splits)
-        weakest = min(strength, key=lambda node: (strength[node], -len(below(node))))
+        splits = {node: below(node) for node in children}
+        strength = {node: sum(exact[each] for each in splits[node]) / len(splits[node]) for node in children}
+        weakest = min(strength, key=lambda node: (strength[node], -len(splits[node])))
         if strength[weakest] > cost or (strength[weakest] == cost and not ties):
             break
-        for each in below(weakest):
+        for each in splits[weakest]:
             del children[each]
     return children
 
@@ -98,9 +97,10 @@ def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: in
 
     def children(path: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         own = reached[path]
-        left = [row for row in own.rows if own.chosen.goes_left(table.low[row].tolist())]
-        reach((*path, 0), left, rng.mix(own.key ^ rng.LEFT))
-        reach((*path, 1), [row for row in own.rows if row not in set(left)], rng.mix(own.key ^ rng.RIGHT))
+        goes_left = own.chosen.goes_left(table.low[own.rows])
+        for side, letter in ((0, rng.LEFT), (1, rng.RIGHT)):
+            rows = [row for row, left in zip(own.rows, goes_left, strict=True) if left == (side == 0)]
+            reach((*path, side), rows, rng.mix(own.key ^ letter))
         return (*path, 0), (*path, 1)
 
     def decrease(path: tuple[int, ...]) -> float | None:

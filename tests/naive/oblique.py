@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.options.train_config import TrainConfig
 from tests.naive import directions, means, rng
@@ -24,18 +25,19 @@ class ObliqueSplit(NamedTuple):
     left: list[int]
     right: list[int]
 
-    def goes_left(self, row: Sequence[float]) -> bool:
-        """Whether a row of the node goes left."""
-        return project(self.terms, row) <= self.threshold
+    def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
+        """Whether each of these rows [rows, features] goes left."""
+        return (project(self.terms, rows) <= self.threshold).tolist()
 
 
-def project(terms: Direction, row: Sequence[float]) -> float:
-    """The projection of a row; for one term the value of its feature."""
+def project(terms: Direction, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The projections of rows [rows, features], term by term; for one term the values of its feature."""
     if len(terms) == 1:
-        return float(row[terms[0][0]])
-    total = 0.0
-    for feature, weight in terms:
-        total += weight * float(row[feature])
+        return rows[:, terms[0][0]]
+    total = np.zeros(len(rows))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for feature, weight in terms:
+            total += weight * rows[:, feature]
     return total
 
 
@@ -56,47 +58,38 @@ def find_oblique(
         scope = rows if config.mean_difference_scope == "node" else np.flatnonzero(weights).tolist()
         differences = means.differences(table, scope, weights, config.mean_difference, scale)
         offered += [terms for number, terms in enumerate(differences) if means.is_offered(key, number, count, features)]
-    offered = [direction for direction in offered if direction]
-    usable = [direction for direction in offered if tells_apart(table, rows, direction)]
+    own_low, own_high = table.low[rows], table.high[rows]
+    usable = [direction for direction in offered if direction and tells_apart(project(direction, own_low), direction)]
     if not usable:
-        usable = [
-            [(feature, 1.0)]
-            for feature in rng.shuffled(key, table.low.shape[1])
-            if tells_apart(table, rows, [(feature, 1.0)])
-        ][:1]
+        single: list[Direction] = [[(feature, 1.0)] for feature in rng.shuffled(key, features)]
+        usable = [direction for direction in single if tells_apart(project(direction, own_low), direction)][:1]
     if not usable:
         return None
-    low, high = (
-        np.array([[project(terms, row) for terms in usable] for row in part[rows].tolist()])
-        for part in (table.low, table.high)
-    )
-    for place, terms in enumerate(usable):
-        if len(terms) > 1:  # the value of a code is its smallest
-            high[:, place] = low[:, place]
+    low = [project(terms, own_low) for terms in usable]
+    high = [project(terms, own_high if len(terms) == 1 else own_low) for terms in usable]  # of a code: its smallest
     target = [table.target[row] for row in rows]
-    projected = Table(low, high, target, table.classes)
+    projected = Table(np.column_stack(low), np.column_stack(high), target, table.classes)
     own = [weights[row] for row in rows]
     found = split(projected, range(len(rows)), own, range(len(usable)), config.criterion, config.min_leaf)
     return found and ObliqueSplit(usable[found.feature], found.threshold, found.left, found.right)
 
 
-def tells_apart(table: Table, rows: Sequence[int], terms: Direction) -> bool:
-    """Whether the projections are not all equal and, where several features are summed, all finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = [project(terms, row) for row in table.low[rows].tolist()]
-    return (len(terms) == 1 or all(map(math.isfinite, values))) and min(values) != max(values)
+def tells_apart(values: NDArray[np.float64], terms: Direction) -> bool:
+    """Whether projections are not all equal and, where several features are summed, all finite."""
+    return bool((len(terms) == 1 or np.isfinite(values).all()) and values.min() != values.max())
 
 
 def scales(table: Table, normalize: str) -> list[float]:
     """What the weight of each feature is multiplied by."""
-    return [scale_of(tuple(column), normalize) for column in table.low.T.tolist()]
+    if normalize == "none":
+        return [1.0] * table.low.shape[1]
+    return [scale_of(column.tobytes(), normalize) for column in table.low.T]
 
 
 @lru_cache(maxsize=100)
-def scale_of(column: tuple[float, ...], normalize: str) -> float:
-    """1, or 1 / deviation or range of all rows; 0 where that is no number, or hardly more than 0."""
-    if normalize == "none":
-        return 1.0
+def scale_of(values: bytes, normalize: str) -> float:
+    """1 / deviation or range of all values, float64; 0 where that is no number, or hardly more than 0."""
+    column = np.frombuffer(values).tolist()
     if not all(map(math.isfinite, column)):
         return 0.0
     spread = max(column) - min(column)

@@ -44,11 +44,20 @@ class Table(NamedTuple):
             counts[self.target[row]] += weights[row]
         return counts
 
+    def cells(self, feature: int, rows: Sequence[int]) -> list[Level]:
+        """The values of these rows, None where one is missing."""
+        return known(self.low[list(rows), feature])
+
+    def varies(self, feature: int, rows: Sequence[int], weights: Sequence[int]) -> bool:
+        """Whether these rows have more than one value, or group of levels."""
+        if feature in self.categories:
+            return len(self.groups(feature, rows, weights)) > 1
+        return len(set(self.cells(feature, rows))) > 1
+
     def groups(self, feature: int, rows: Sequence[int], weights: Sequence[int]) -> list[list[Level]]:
         """The values of these rows, each by itself, and the levels that are taken together (levels.py)."""
         weight_of: dict[Level, int] = {}
-        for row in rows:
-            value = known(self.low[row, feature])
+        for row, value in zip(rows, self.cells(feature, rows), strict=True):
             weight_of[value] = weight_of.get(value, 0) + weights[row]
         least = self.min_level[feature] if self.min_level and feature in self.categories else 1
         return level_groups(weight_of, least)
@@ -77,17 +86,17 @@ class Split(NamedTuple):
         """The split as one on a projection."""
         return [(self.feature, 1.0)]
 
-    def goes_left(self, row: Sequence[float]) -> bool:
-        """Whether a row of the node goes left."""
-        value = known(row[self.feature])
+    def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
+        """Whether each of these rows [rows, features] goes left."""
+        cells = known(rows[:, self.feature])
         if self.levels is not None:
-            return value in self.levels[0]
-        return bool(self.missing_left) if value is None else value <= self.threshold
+            return [cell in self.levels[0] for cell in cells]
+        return [bool(self.missing_left) if cell is None else cell <= self.threshold for cell in cells]
 
 
-def known(value: float) -> Level:
-    """The value, None where it is missing."""
-    return None if isnan(value) else float(value)
+def known(column: NDArray[np.float64]) -> list[Level]:
+    """The values of a column, None where one is missing."""
+    return [None if isnan(value) else value for value in column.tolist()]
 
 
 def gini_score(left: list[int], right: list[int]) -> Fraction:
@@ -216,8 +225,8 @@ def best_split(
         group_of = {group[0]: group for group in table.groups(feature, rows, weights)}
         first_of = {level: first for first, group in group_of.items() for level in group}
         rows_of: dict[Level, list[int]] = {}
-        for row in rows:
-            rows_of.setdefault(first_of[known(table.low[row, feature])], []).append(row)
+        for row, value in zip(rows, table.cells(feature, rows), strict=True):
+            rows_of.setdefault(first_of[value], []).append(row)
         total_of = {level: table.total(here, weights) for level, here in rows_of.items()}
         high_of = {level: float(table.high[here[-1], feature]) for level, here in rows_of.items()}
         if cuts is not None:

@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
@@ -28,10 +29,10 @@ class Cut(NamedTuple):
     left: list[int]
     right: list[int]
 
-    def goes_left(self, row: Sequence[float]) -> bool:
-        """Whether a row of the node goes left."""
+    def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
+        """Whether each of these rows [rows, features] goes left."""
         features, weights = zip(*self.terms, strict=True)
-        return dot(weights, [float(row[feature]) for feature in features]) <= self.threshold
+        return [dot(weights, row) <= self.threshold for row in rows[:, features].tolist()]
 
 
 class Column(NamedTuple):
@@ -103,7 +104,7 @@ def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Seq
     columns = [column_of(column.tobytes()) for column in table.low.T]
     binary = all(column.binary for column in columns)
     space = [f for f in features if columns[f].unit]
-    values = {row: [float(table.low[row, f]) for f in space] for row in rows}
+    values = dict(zip(rows, table.low[np.ix_(rows, space)].tolist(), strict=True))
     columns = [columns[f] for f in space]
     members = {k: [row for row in rows if table.target[row] == k] for k in range(table.classes)}
     members = {k: own for k, own in members.items() if own}
@@ -122,7 +123,7 @@ def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Seq
     weights, threshold = found
     cut = Cut([(f, weight) for f, weight in zip(space, weights, strict=True) if weight], threshold, [], [])
     for k in range(table.classes):
-        left = sum(cut.goes_left(table.low[row].tolist()) for row in members.get(k, []))
+        left = sum(cut.goes_left(table.low[members.get(k, [])]))
         cut.left.append(left)
         cut.right.append(len(members.get(k, [])) - left)
     return cut

@@ -76,7 +76,7 @@ def grow(
         own = () if axis else tuple(terms)
         node = leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own)
         nodes.append(with_default(node, chosen, table) if isinstance(chosen, Split) else node)
-        goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
+        goes_left = chosen.goes_left(table.low[rows])
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
         if config.splitter == "random" and -math.inf <= chosen.threshold < math.inf:
@@ -139,7 +139,7 @@ def seen_features(
         counted = len(seen) if config.constants == "redraw" else draws
         if counted >= wanted and seen:
             break
-        if len(table.groups(feature, rows, weights)) > 1:
+        if table.varies(feature, rows, weights):
             seen.append(feature)
     return seen
 
