@@ -28,6 +28,7 @@ import pytest
 import bigforest.kernels
 from bigforest.kernels.compiler import cache, jit
 from bigforest.kernels.compiler.parts import PartDispatcher
+from tests.kernels.forks import run_forked
 
 # Two kernels, which are compiled in a moment; what they give, and how often the cache served each. What a test does
 # before or between is not part of the source, as that is part of the key.
@@ -68,30 +69,40 @@ cache.levels_of_host = lambda: tuple(os.environ["LEVELS"].split())
 )
 
 
-def begin(
-    folder: Path, source: str = OWN, first: Callable[[], object] | None = None, **settings: str
-) -> subprocess.Popen[str]:
-    """A fresh process that calls the kernels, with its cache in `folder`, after it has done `first`."""
+def script_beside(folder: Path, source: str) -> Path:
+    """The script with the kernels, next to the cache."""
     script = folder.with_name("own.py")
     if not script.exists() or script.read_text() != source:
         script.write_text(source)
+    return script
+
+
+def found_in(printed: str) -> tuple[int, ...]:
+    """What the kernels gave, and how often the cache served each."""
+    return tuple(map(int, printed.removeprefix("begun").split()))
+
+
+def call(folder: Path, source: str = OWN, **settings: str) -> tuple[int, ...]:
+    """What the kernels give in a process with its cache in `folder`, and how often the cache served each."""
+    return found_in(run_forked(script_beside(folder, source), {"NUMBA_CACHE_DIR": str(folder), **settings}))
+
+
+def begin(
+    folder: Path, source: str = OWN, first: Callable[[], object] | None = None, **settings: str
+) -> subprocess.Popen[str]:
+    """A fresh process that does the same, after it has done `first`. Only such a one has another processor or lacks
+    rights, and can be waited for."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore", **settings}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, str(script)]
+    command = [sys.executable, str(script_beside(folder, source))]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=first)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, ...]:
+    """What it found."""
     out, _ = process.communicate()
     assert process.returncode == 0
-    return tuple(map(int, out.removeprefix("begun").split()))
-
-
-def call(
-    folder: Path, source: str = OWN, first: Callable[[], object] | None = None, **settings: str
-) -> tuple[int, ...]:
-    """What the kernels give in a fresh process with its cache in `folder`, and how often the cache served each."""
-    return end(begin(folder, source, first, **settings))
+    return found_in(out)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +178,7 @@ def test_cache__files_of_other_kernels_and_machines_are_not_loaded(kept: Path) -
     assert call(kept) == (*ANSWER, 0, 0)
     # A cache of another processor, copied over this one name by name.
     elsewhere = kept.with_name("elsewhere")
-    assert call(elsewhere, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="") == (*ANSWER, 0, 0)
+    assert end(begin(elsewhere, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="")) == (*ANSWER, 0, 0)
     shutil.copyfile(file_of(elsewhere, "twice"), one)
     assert call(kept) == (*ANSWER, 0, 1)
 
@@ -198,7 +209,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "shipped").mkdir(parents=True)
     for level in LEVELS:
         settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "SHIPPED": "", "LEVELS": ""}
-        assert call(folder / level, SHIPPED, **settings) == (*ANSWER, 0, 0)
+        assert end(begin(folder / level, SHIPPED, **settings)) == (*ANSWER, 0, 0)
         for path in (folder / level).rglob("*.nbc"):
             shutil.copyfile(path, folder / "shipped" / path.name)
     return folder
@@ -310,7 +321,7 @@ def test_cache__a_folder_that_cannot_be_written_is_passed_over(kept: Path) -> No
     own.mkdir(mode=0o555)
     home.mkdir(mode=0o555)
     settings = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
-    assert call(own, first=obey_permissions, **settings)[:2] == ANSWER
+    assert end(begin(own, first=obey_permissions, **settings))[:2] == ANSWER
     assert not list(own.iterdir())
     assert not list(home.iterdir())
 
@@ -322,7 +333,7 @@ def test_cache__a_folder_that_becomes_read_only_is_read_and_costs_a_compilation(
     before = sorted(folder.iterdir())
     between = f"from bigforest.kernels.compiler import cache; cache.folders(); os.chmod({str(folder)!r}, 0o555)"
     try:
-        assert call(kept, first=obey_permissions, BETWEEN=between) == (*ANSWER, 0, 1)
+        assert end(begin(kept, first=obey_permissions, BETWEEN=between)) == (*ANSWER, 0, 1)
     finally:
         folder.chmod(0o755)
     assert sorted(folder.iterdir()) == before
@@ -331,7 +342,7 @@ def test_cache__a_folder_that_becomes_read_only_is_read_and_costs_a_compilation(
 @needs_compiler
 def test_cache__a_folder_that_is_full_or_vanishes_costs_a_compilation(kept: Path) -> None:
     file_of(kept, "twice").unlink()
-    assert call(kept, first=fill_disk) == (*ANSWER, 0, 1)
+    assert end(begin(kept, first=fill_disk)) == (*ANSWER, 0, 1)
     assert not list(kept.rglob("*twice*"))
     between = "from bigforest.kernels.compiler import cache; import shutil; cache.folders(); "
     assert call(kept, BETWEEN=f"{between}shutil.rmtree({str(kept)!r})") == (*ANSWER, 0, 0)
@@ -361,7 +372,7 @@ def test_cache__waits_for_a_process_that_compiles_the_same_kernel(kept: Path) ->
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "begun\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            waiting.wait(3)
+            waiting.wait(2)
         path.write_bytes(content)  # as the other does when it has compiled
         assert end(waiting) == (*ANSWER, 1, 1)
 
