@@ -42,10 +42,11 @@ def check_oblique(data: Data, config: TrainConfig, tree: int = 0) -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("kind", ["rerf", "sporf", "gaussian", "very-sparse"])
-@pytest.mark.parametrize("classes", cases([3, 2, 10], quick=1))
+@pytest.mark.parametrize(
+    ("kind", "classes"), cases([("rerf", 3), ("sporf", 2), ("gaussian", 10), ("very-sparse", 3)], quick=3)
+)
 def test_grow_tree__3_000_rows(kind: str, classes: int) -> None:
-    config = TrainConfig(family="sparse-oblique", projection_kind=kind, seed=classes, projections=6)
+    config = TrainConfig(family="sparse-oblique", projection_kind=kind, seed=classes, projections=6, min_leaf=3)
     check_oblique(table(3000, classes, 7), config)
 
 
@@ -61,11 +62,10 @@ def test_grow_tree__any_impurity_and_large_leaves(impurity: str, min_leaf: int) 
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", cases([2, 7], quick=1))
-@pytest.mark.parametrize("kinds", [[floats], [words, ties, bits], [skewed, clumped]])
+@pytest.mark.parametrize(("classes", "kinds"), [(2, [words, ties, bits]), (7, [floats, skewed, clumped])])
 def test_grow_tree__20_000_rows(classes: int, kinds: list[Callable[[Draw, Column], Column]]) -> None:
-    data = table(20_000, classes, 4, [*kinds, *kinds])
-    config = TrainConfig(family="sparse-oblique", projections=4, projection_kind="sporf", density=0.6, max_depth=5)
+    data = table(20_000, classes, 4, kinds)
+    config = TrainConfig(family="sparse-oblique", projections=4, projection_kind="sporf", density=0.6, max_depth=4)
     check_oblique(data, config)
 
 
@@ -85,11 +85,8 @@ def test_grow_tree__projections_in_clumps_and_far_apart(classes: int, tail: floa
         other = 2.0 ** -draw.integers(0, 1000, rows)
     target = np.digitize(signal + draw.normal(0, 0.5, rows), np.linspace(-1, 1, classes + 1)[1:-1])
     data = Data(np.column_stack([column, other, signal * 1e-3]), target)
-    for seed in range(3):
-        config = TrainConfig(
-            family="sparse-oblique", projections=3, projection_kind="sporf", density=0.7, seed=seed, max_depth=7
-        )
-        check_large_tree(data, config)
+    config = TrainConfig(family="sparse-oblique", projections=6, projection_kind="sporf", density=0.7, max_depth=7)
+    check_large_tree(data, config)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")

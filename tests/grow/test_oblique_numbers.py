@@ -82,17 +82,18 @@ def test_grow_tree__random_tables_and_options(
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("kind", cases(["rerf", "gaussian", "sporf", "very-sparse"], quick=2))
-def test_grow_tree__3_000_rows(kind: str) -> None:
-    config = TrainConfig(family="sparse-oblique", projection_kind=kind, projections=4, min_leaf=3)
+@pytest.mark.parametrize(
+    ("kind", "bins"), cases([("rerf", "exact"), ("gaussian", 16), ("sporf", "exact"), ("very-sparse", 16)], quick=2)
+)
+def test_grow_tree__3_000_rows(kind: str, bins: str | int) -> None:
+    config = TrainConfig(family="sparse-oblique", projection_kind=kind, projections=4, min_leaf=3, max_bins=bins)
     check_numbers(table(3000, 5, 7, [floats, clumped, ties, skewed]), config, seed=4)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("bins", ["exact", 16])
-def test_grow_tree__20_000_rows(bins: str | int) -> None:
+def test_grow_tree__20_000_rows() -> None:
     config = TrainConfig(family="sparse-oblique", projections=3, projection_kind="sporf", density=0.7, max_depth=4)
-    check_numbers(table(20_000, 9, 4, [words, bytes_, bits, floats]), replace(config, max_bins=bins), weighted=True)
+    check_numbers(table(20_000, 9, 4, [words, bytes_, bits, floats]), config, weighted=True)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
