@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,18 +157,15 @@ MOMENTS = [datetime.datetime(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)]
     ],
     ids=lambda given: repr(given[0]),
 )
-def test_classes__are_named_by_equal_values(classes: list[Any], names: list[Any]) -> None:
+def test_classes__are_named_by_equal_values(classes: list[Any], names: list[Any], tmp_path: Path) -> None:
     table = pl.DataFrame({"x": range(60), "y": classes * 30})
-    options: dict[str, Any] = {"trees": 3, "task": "classification"}
-    forest = bigforest.train(table, "y", **options)
-    weighted = bigforest.train(table, "y", class_weight={forest.classes[1]: 3}, **options)
+    forest = bigforest.train(table, "y", trees=3, task="classification")
     whole = forest.explain(table[:4], parts="contributions", classes=forest.classes)["contributions"]
-    for name in names:
-        assert (
-            bigforest.train(table, "y", class_weight={name: 3}, **options)
-            .predict_proba(table)
-            .equals(weighted.predict_proba(table))
+    for number, name in enumerate(names):
+        store = bigforest.encode_store(
+            table, tmp_path / f"{number}", target="y", task="classification", class_weight={name: 3}
         )
+        assert store.weight is not None and store.weight.tolist() == [1, 3] * 30
         alone = forest.explain(table[:4], parts="contributions", classes=[name])["contributions"]
         assert alone.equals(whole.filter(pl.Series([False, True] * 4)))
         assert forest.score(table, [name] * 60) == forest.score(table, [forest.classes[1]] * 60)
@@ -180,12 +178,12 @@ def test_booleans__are_0_and_1_of_other_tables() -> None:
     for data, others in ((table, codes), (codes, table)):
         forest = bigforest.train(data, "y", categories=["flag"], min_level=1, trees=5, task="classification")
         by: dict[str, Any] = {"coverage": 0.8, "coverage_by": data["flag"]}
-        expected = forest.predict_proba(data)
+        expected, score, covered = forest.predict_proba(data), forest.score(data), forest.predict(data, **by)
         for dtype in (pl.Boolean, pl.Float64, pl.Decimal(4, 2)):
             given = others.with_columns(pl.col("flag").cast(pl.Int8).cast(dtype), pl.col("y").cast(pl.Int8).cast(dtype))
             assert forest.predict_proba(given, unseen="error").equals(expected)
-            assert forest.score(given) == forest.score(data)
-            assert forest.predict(given, **by).equals(forest.predict(data, **by))
+            assert forest.score(given) == score
+            assert forest.predict(given, **by).equals(covered)
         with pytest.raises(bigforest.DataError, match="labels that the forest does not know, such as '2'"):
             forest.score(data.with_columns(y=pl.lit(2)))
 

@@ -60,11 +60,11 @@ def test_whole_numbers__are_classes_where_they_look_numbered_and_a_notice_says_s
     data = table(target)
     data.write_parquet(tmp_path / "table.parquet")
     other = {"regression": "classification", "classification": "regression"}
+    forest, said = notices(data)
+    assert forest.is_regression == (task == "regression")
+    told = [] if task is None else [f"so this is a {task}; set task to {other[task]} if"]
+    assert [text[text.index("so this") :][: len(told[0])] for text in said if "so this" in text] == told
     for given in (data, tmp_path / "table.parquet"):
-        forest, said = notices(given)
-        assert forest.is_regression == (task == "regression")
-        told = [] if task is None else [f"so this is a {task}; set task to {other[task]} if"]
-        assert [text[text.index("so this") :][: len(told[0])] for text in said if "so this" in text] == told
         assert (bigforest.plan_training(given, "y").classes == 1) == forest.is_regression
     if task is not None:
         forest, said = notices(data, task=other[task])
@@ -93,7 +93,7 @@ def test_one_class__is_a_forest_of_leaves(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.5, -3e10, 1e-300, 7])
-def test_one_number__is_a_forest_of_leaves(value: float, tmp_path: Path) -> None:
+def test_one_number__is_a_forest_of_leaves(value: float) -> None:
     data = table(pl.repeat(value, ROWS, eager=True)).with_columns(w=pl.int_range(1, ROWS + 1))
     options = {"task": "regression", "keep_targets": True, "weight": "w"}
     forest, said = notices(data, **options)
@@ -103,9 +103,13 @@ def test_one_number__is_a_forest_of_leaves(value: float, tmp_path: Path) -> None
     answers = forest.predict(data, quantiles=[0.1, 0.9])
     assert [answers[name].unique().to_list() for name in answers.columns] == [[value]] * 3
     assert forest.oob.metrics.row(0)[1:] == (1.0, 0.0, 0.0) and forest.oob.error == 0.0
-    other, _ = notices(data, seed=2, **options)
-    merged = bigforest.merge([forest, other], tmp_path / "merged")
-    assert merged.predict(data, quantiles=[0.5])["q0.5"].unique().to_list() == [value]
+
+
+def test_one_number__forests_are_merged(tmp_path: Path) -> None:
+    data = table(pl.repeat(1.5, ROWS, eager=True))
+    forests = [bigforest.train(data, "y", trees=2, seed=seed, keep_targets=True) for seed in (1, 2)]
+    merged = bigforest.merge(forests, tmp_path / "merged")
+    assert merged.predict(data, quantiles=[0.5])["q0.5"].unique().to_list() == [1.5]
 
 
 def test_one_class__on_the_command_line(run: Run, folder: Path) -> None:

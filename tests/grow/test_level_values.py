@@ -27,13 +27,12 @@ from bigforest.options.train_config import TrainConfig
 from tests.grow.test_filled_store import (
     FAMILIES,
     ONE,
-    assert_passes_equal_memory,
     assert_same,
     assert_same_by_any_run,
     projected,
 )
 from tests.grow.test_mixed_forest import store_of
-from tests.grow.test_passes import ways
+from tests.grow.test_passes import WHOLE, parts, ways
 from tests.naive.level_values import level_values
 from tests.strategies import Data, mixed_tables
 from tests.thorough import cases, examples
@@ -98,7 +97,12 @@ def test_trees__are_those_of_the_table_of_numbers(case: tuple[Data, TrainConfig,
 def test_passes__give_the_files_of_growing_in_memory(
     case: tuple[Data, TrainConfig, bool], way: GrowPlan, bins: str | int, least: int
 ) -> None:
-    assert_passes_equal_memory(case, way, max_bins=bins, min_level=least)
+    data, config, numbers = case
+    config = replace(config, max_bins=bins, min_level=least)
+    with tempfile.TemporaryDirectory() as folder:
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=way.group)
+        store = filled_store(store, config, ONE)
+        assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
 @pytest.mark.parametrize("seed", [62, 120, 132])
@@ -259,12 +263,13 @@ def test_export__refuses_values_of_levels() -> None:
         forest.to_sql()
 
 
-def test_merge__joins_forests_with_the_same_values(tmp_path: Path) -> None:
+def test_merge__joins_forests_with_the_same_values_and_fills(tmp_path: Path) -> None:
     frame = table().drop("number")
     options = {**OPTIONS, "target": "class", "family": "sparse-oblique"}
     forests = [bigforest.train(frame, out=tmp_path / f"{seed}", **(options | {"seed": seed})) for seed in (1, 2)]
     merged = bigforest.merge(forests, tmp_path / "merged")
     assert np.array_equal(merged.levels.value, forests[0].levels.value)
+    assert np.array_equal(merged.spec.fills, forests[0].spec.fills)
     assert merged.predict(frame).height == frame.height
     other = bigforest.train(frame, out=tmp_path / "3", **(options | {"min_level": 40}))
     with pytest.raises(ConfigError):
@@ -273,8 +278,8 @@ def test_merge__joins_forests_with_the_same_values(tmp_path: Path) -> None:
 
 def test_compare__has_candidates_of_both_kinds(tmp_path: Path) -> None:
     candidates = {"axis": {"family": "axis"}, "sparse": {"family": "sparse-oblique"}}
-    frame = table().drop("number")
-    found = bigforest.compare(frame, "class", out=tmp_path / "c", candidates=candidates, options={"trees": 4})
+    frame, options = table().drop("number"), {"trees": 4, "family": "rotation"}
+    found = bigforest.compare(frame, "class", out=tmp_path / "c", candidates=candidates, options=options)
     assert sorted(found.candidates["candidate"]) == ["axis", "sparse"]
 
 

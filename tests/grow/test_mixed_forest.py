@@ -297,7 +297,11 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("expected", "form"),
+    [*(("kind", form) for form in FORMS), ("minutes", "chunks"), ("minutes", "many files")],
+    indirect=["expected"],
+)
 def test_train__same_forest_of_any_form(form: str, expected: Path, tmp_path: Path) -> None:
     data = FORMS[form](tmp_path)
     out = tmp_path / "f"
@@ -312,6 +316,7 @@ def test_train__same_forest_of_any_form(form: str, expected: Path, tmp_path: Pat
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("expected", ["kind"], indirect=True)
 def test_train__resumed_from_a_store_and_merged(expected: Path, tmp_path: Path) -> None:
     options = options_of(expected.name)
     told = {

@@ -179,22 +179,23 @@ def answers_of(nodes: pl.DataFrame, frame: pl.DataFrame, forest: bf.Forest) -> n
 
 
 @compiled
-@MORE
-@pytest.mark.parametrize("table", [digits, bits])
-def test_train__any_threads_files_and_store(options: dict[str, Any], table: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "per", "table"),
+    [(CAP, "tree", digits), (CAP, "node", bits), (PERCEPTRON, "node", digits), (MIXED, "tree", bits)],
+)
+def test_train__any_threads_files_and_store(options: dict[str, Any], per: str, table: Any, tmp_path: Path) -> None:
     frame = table(300)
     (tmp_path / "data").mkdir()
     for number in range(3):
         frame[100 * number : 100 * number + 100].write_parquet(tmp_path / "data" / f"{number}.parquet")
     store = bf.encode_store(frame, tmp_path / "kept.store")
-    for per in ("tree", "node"):
-        forests = [
-            bf.train(data, out=tmp_path / f"{per}-{number}", trees=18, threads=threads, subspace_per=per, **options)
-            for number, (data, threads) in enumerate([(frame, 1), (tmp_path / "data", 2), (store, 4)])
-        ]
-        contents = [parts_of(forest.directory) for forest in forests]
-        assert len(contents[0]) > 1
-        assert contents[0] == contents[1] == contents[2]
+    forests = [
+        bf.train(data, out=tmp_path / f"{number}", trees=18, threads=threads, subspace_per=per, **options)
+        for number, (data, threads) in enumerate([(frame, 1), (tmp_path / "data", 2), (store, 4)])
+    ]
+    contents = [parts_of(forest.directory) for forest in forests]
+    assert len(contents[0]) > 1
+    assert contents[0] == contents[1] == contents[2]
 
 
 @compiled
