@@ -46,7 +46,7 @@ from bigforest.metrics.classes import MOST_CURVES, curves_of
 from bigforest.options.signatures import explicit_options
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
-from bigforest.options.values import check_flag, plain
+from bigforest.options.values import Task, check_flag, plain
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.progress import watching
@@ -93,7 +93,7 @@ from bigforest.training.comparison import (
     curve_table,
     has_begun,
 )
-from bigforest.training.plan import open_table, resolve
+from bigforest.training.plan import TrainingPlan, open_table, resolve
 from bigforest.training.run import check_table, resume, train_forest
 from bigforest.training.run_folder import Run, is_unfinished
 
@@ -239,21 +239,39 @@ class Race:
     def _make_store(self, run: Run, path: Path) -> Store:
         """Return the store of a run: its table if that is a store, or the table encoded at `path`.
 
-        Raises ConfigError and DataError if the run cannot use the table, or the memory does not suffice.
+        Raises ConfigError and DataError if the run cannot use the table, or the memory suffices for no candidate.
         """
         plan = resolve(run, open_table(run, self.out, memory=self.resources.memory), self.resources)
-        store = plan.make_store(path, self.listener)
-        plan.for_store(store)
-        return store
+        if plan.roles is not None:
+            self._check_memory(plan, plan.roles.task)
+        return replace(plan, stages=("read", "encode")).make_store(path, self.listener)
+
+    def _check_memory(self, plan: TrainingPlan, task: Task) -> None:
+        """Raise ConfigError, before the table is encoded, if no candidate can be grown in the memory."""
+        faults = list[ConfigError]()
+        for candidate in self._candidates(task).values():
+            try:
+                config = TrainConfig.of(**self.arguments.options | candidate).for_task(task)
+                return replace(plan, config=config).check()
+            except ConfigError as error:
+                faults.append(error)
+        raise faults[0]
+
+    @property
+    def _base(self) -> dict[str, Any]:
+        """Options of all candidates."""
+        return {name: value for name, value in self.arguments.options.items() if name != "trees"}
+
+    def _candidates(self, task: Task) -> dict[str, dict[str, Any]]:
+        """Return the options of each candidate. Raises ConfigError."""
+        if isinstance(self.candidates, int | None):
+            return default_candidates(task, self.candidates)
+        return given_candidates(self.candidates, self._base)
 
     def _settings(self, run: Run, store: Store) -> ComparisonState:
         """Return the state of a comparison that has not begun. Raises ConfigError and DataError."""
         options, task = self.arguments.options, store.spec.target.task
-        base = {name: value for name, value in options.items() if name != "trees"}
-        if isinstance(self.candidates, int | None):
-            candidates = default_candidates(task, self.candidates)
-        else:
-            candidates = given_candidates(self.candidates, base)
+        base, candidates = self._base, self._candidates(task)
         for name, candidate in candidates.items():
             config = TrainConfig.of(**base | candidate)
             if not config.bootstrap:
@@ -268,7 +286,7 @@ class Race:
                 )
             if not isinstance(self.candidates, int | None):
                 try:
-                    self._check(base | candidate, store)
+                    self._check(candidate, store)
                 except (ConfigError, DataError) as error:
                     raise type(error)(f"the candidate {name}: {error.text}") from error
         if options.get("stop_oob") is not None:
@@ -288,9 +306,10 @@ class Race:
         run = replace(run, fingerprint=store.fingerprint)
         return ComparisonState(run, metric, options=base, candidates=candidates)
 
-    def _check(self, options: Mapping[str, Any], store: Store) -> None:
-        """Raise ConfigError and DataError if a candidate with these options cannot be grown on the table."""
-        self._make_store(Run.of(ColumnArguments(store, None, (), dict(options))), self.out)
+    def _check(self, candidate: Mapping[str, Any], store: Store) -> None:
+        """Raise ConfigError and DataError if a candidate cannot be grown on the table."""
+        arguments = ColumnArguments(store, None, (), {**self.arguments.options, **candidate})
+        resolve(Run.of(arguments), store, self.resources).for_store(store)
 
     def _run_round(self, store: Store, state: ComparisonState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
@@ -299,7 +318,7 @@ class Race:
         for name in state.racing:
             if not state.rounds and isinstance(self.candidates, int | None):
                 try:
-                    self._check(state.options | state.candidates[name], store)
+                    self._check(state.candidates[name], store)
                 except (ConfigError, DataError) as error:
                     out_of_race[name] = f"cannot be grown here: {error.text}"
                     continue
@@ -319,7 +338,7 @@ class Race:
             for folder in filter(Path.is_dir, (forest, forest.with_name(forest.name + UNFINISHED))):
                 remove(folder)
         best = min(results, key=lambda name: results[name].difference)
-        left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
+        left = f"candidates left: {len(state.racing)} of {len(state.candidates)}"
         loss = f"{state.metric.replace('_', ' ')} {results[best].loss:.5g}"
         self.listener(Notice(f"{counted(trees, 'tree')}: {best} leads, {loss}; {left}"))
 

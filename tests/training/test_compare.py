@@ -247,6 +247,23 @@ def test_compare__says_what_is_wrong(arguments: dict[str, Any], message: str, tm
     assert not out.exists()
 
 
+def test_compare__memory_is_that_of_the_candidates(tmp_path: Path) -> None:
+    """Options that every candidate replaces need no memory. If no candidate fits, nothing is encoded."""
+    store, shared = bf.encode_store(table(60).drop("w", "g"), tmp_path / "s", target="y"), {"trees": 2}
+    budget = bf.plan_training(store, **shared).smallest
+    shared["family"] = "rotation"
+    assert budget < bf.plan_training(store, **shared).smallest
+    candidates = {"a": {"family": "axis"}, "b": {"family": "axis", "min_leaf": 5}}
+    assert bf.compare(store, candidates=candidates, options=shared, memory=budget).forest.trees == 2
+    with pytest.raises(ConfigError, match="needs at least"):
+        bf.compare(store, candidates={"a": {}, "b": {"min_leaf": 5}}, options=shared, memory=budget)
+    heard: list[Event] = []
+    classes = pl.DataFrame({"x": range(20_000), "y": [str(row) for row in range(20_000)]})
+    with pytest.raises(ConfigError, match="needs at least"):
+        bf.compare(classes, "y", memory="1GB", listener=heard.append)
+    assert not heard
+
+
 def test_comparison__there_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "empty"):
