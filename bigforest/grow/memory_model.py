@@ -106,9 +106,9 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
     if extras.non_plain_features:
         levels = min(rows, extras.category)
-        # A node lists the levels of its lighter child, mostly at most half of its levels. All nodes of one depth
+        # A node lists the levels of its lighter child, all but one if that one is heavy. All nodes of one depth
         # together list at most about half as many levels as they have rows.
-        listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
+        listed = min(nodes // 2 * max(levels - 1, 0), rows // 2 * rows.bit_length())
         size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
     return size

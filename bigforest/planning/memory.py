@@ -63,7 +63,7 @@ class Shape:
     codes    sum over the features of the number of distinct values.
     classes  number of classes of the target; 1 for regression.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
-    bits     True if all values are known to be 0 or 1, except for features of a single value.
+    bits     True if all values are known to be 0 or 1, except for features of a single whole number of a byte.
     dropped  True if rows of the table to encode may have no target or the weight 0, and are left out.
     extras   traits that need more memory, as far as they are known.
     """

@@ -345,7 +345,9 @@ class Store:
         if codes.max(initial=0) > 2:
             return False
         first, low = self._offsets[:-1][codes > 1], self.dictionaries.low
-        return bool((low[first] == 0.0).all() and (low[first + 1] == 1.0).all())
+        single = low[self._offsets[:-1][codes == 1]]
+        in_a_byte = (single >= 0.0) & (single < 256.0) & (np.floor(single) == single)
+        return bool((low[first] == 0.0).all() and (low[first + 1] == 1.0).all() and in_a_byte.all())
 
     @cached_property
     def fingerprint(self) -> str:

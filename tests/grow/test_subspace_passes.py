@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
+from bigforest.grow.families.projection import _width_of, decoded_bytes
 from bigforest.grow.memory import GrowPlan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
@@ -50,6 +51,15 @@ def wide_bits(rows: int) -> pl.DataFrame:
     bits = draw.random((rows, 70)) < 0.4
     raw = bits[:, :6].sum(axis=1) + draw.integers(0, 2, rows)
     return pl.DataFrame({f"x{i}": column for i, column in enumerate(bits.T)}).with_columns(y=pl.Series(raw % 4))
+
+
+@pytest.mark.parametrize(("constant", "bits"), [(7.0, True), (7.5, False), (-1.0, False), (300.0, False)])
+def test_bits__take_a_byte(constant: float, bits: bool, tmp_path: Path) -> None:
+    """Values of a byte: otherwise the memory of decoded values would be planned too small."""
+    frame = wide_bits(300).with_columns(x70=pl.lit(constant))
+    store = store_of(frame, tmp_path)
+    widths = [_width_of(store.low(feature), *store.ends(feature)) for feature in range(71)]
+    assert (decoded_bytes(store.shape) == 1) == (max(widths) == 1) == bits
 
 
 @compiled

@@ -19,6 +19,7 @@ import bigforest
 from bigforest.encode.roles import column_roles, shape_of
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
+from bigforest.grow.memory_model import extra_bytes
 from bigforest.options.train_config import TASKS, TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
 from bigforest.source.open import open_source
@@ -229,3 +230,14 @@ def test_plan__is_of_resources_and_configuration(monkeypatch: pytest.MonkeyPatch
     [(shape, config, resources)] = seen
     assert (shape.rows, config.trees, config.max_bins) == (400, 5, 4)
     assert resources == Resources(threads=3, memory=2**30)
+
+
+def test_extra_bytes__hold_all_levels_but_the_heavy_one() -> None:
+    """A split lists the levels of its lighter child, which may be all levels but one."""
+    names = ["heavy"] * 60 + [f"light {number}" for number in range(40)]
+    table = {"x": names, "y": [name == "heavy" for name in names]}
+    forest = bigforest.train(table, "y", trees=1, bootstrap=False, min_level=1)
+    listed = forest.nodes.collect()["levels"].list.len().max()
+    assert listed == 40
+    sizes = [extra_bytes(Shape(100, (1,), 41, 2, extras=TableTraits(("x",), 41)), 100, nodes) for nodes in (1, 3)]
+    assert sizes[1] - sizes[0] >= (8 + 24) * listed  # in memory, and on their way into a file
