@@ -441,7 +441,8 @@ class Forest:
         coverage_by : str, Series or None, default=None
             With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
             category are calibrated separately (Mondrian), so the coverage holds for each. Pass its name if the training
-            table can be read again, otherwise the column of that table as a named Series.
+            table can be read again, otherwise the column of that table as a named Series. A Series is matched with the
+            training rows by place, whatever its index is; only its length can be checked.
         jackknife : bool, default=False
             With `coverage`, for regression: intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020). They
             contain the target with a probability of at least 1 - 2 (1 - coverage), for any data, if rows are
@@ -602,7 +603,8 @@ class Forest:
         trees : iterable of int or None, default=None
             Numbers of the trees; None for all.
         group : object, default=None
-            If bags are drawn by groups: that column of the training table, as an array or a Series.
+            If bags are drawn by groups: that column of the training table, as an array or a Series. It is compared with
+            the out-of-bag report, for which all bags are drawn.
 
         Returns
         -------

@@ -63,12 +63,14 @@ def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFram
     rows = _row_numbers(files)
     groups = group_codes(files.spec, files.config, group, rows)
     bags = tree_bags(files, groups)
-    table = pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
-    if groups is not None and files.has_oob and list(trees) == list(range(files.trees)):
-        outside = table.select(pl.sum_horizontal(pl.exclude("row") == 0)).to_series()
-        if not (files.oob.rows.select("trees").collect().to_series() == outside).all():
+    drawn = {tree: bags.bag(tree) for tree in trees}
+    if groups is not None and files.has_oob:  # all bags show whether the groups are those of training
+        outside = np.zeros(rows.size, np.uint32)
+        for tree in range(files.trees):
+            outside += (drawn[tree] if tree in drawn else bags.bag(tree)) == 0
+        if not np.array_equal(files.oob.rows.select("trees").collect().to_series().to_numpy(), outside):
             raise DataError(f"group differs from the groups of training; {_AS_TRAINED}")
-    return table
+    return pl.DataFrame({"row": rows, **{str(tree): bag for tree, bag in drawn.items()}})
 
 
 def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags:

@@ -196,11 +196,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
             raise AttributeError("each output has bags of its own, by its classes: see `inbag` of each of forests_")
-        samples = []
-        for tree in range(len(self)):
-            bag = self.forests_[0].inbag([tree], group=self._groups)
-            samples.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
-        return samples
+        bags = self.forests_[0].inbag(group=self._groups)
+        rows = bags["row"].to_numpy().astype(np.int32)
+        return [np.repeat(rows, bags[str(tree)].to_numpy()) for tree in range(len(self))]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Train the forest.

@@ -123,6 +123,8 @@ def test_inbag__numbers_rows_as_the_table_does() -> None:
         forest.inbag(group=["one"] * 60)
     with pytest.raises(DataError, match=r"^group differs from the groups of training"):
         forest.inbag(group=frame["patient"].reverse())
+    with pytest.raises(DataError, match=r"^group differs from the groups of training"):
+        forest.inbag([1], group=frame["patient"].reverse())
     with pytest.raises(ConfigError, match="drop group"):
         bf.train(frame, trees=2).inbag(group=frame["patient"])
     with pytest.raises(ConfigError, match=r"the table has \d+ rows? left out"):
