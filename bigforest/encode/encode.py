@@ -136,6 +136,12 @@ def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> It
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         yield f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"
     name, task = roles.target, roles.task
+    if roles.rivals:
+        rivals = f"{listed([*map(repr, roles.rivals)])} {'is a feature' if len(roles.rivals) == 1 else 'are features'}"
+        yield (
+            f"the target is {name!r}, and {rivals}; name the column to predict as {api('target')}, and leave out "
+            f"copies of it with {api('exclude')}"
+        )
     if config.task is None and (why := roles.why or why_regression(source, roles.columns[name])):
         other, if_so = ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
         yield f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"

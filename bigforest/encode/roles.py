@@ -29,6 +29,7 @@ from bigforest.options.train_config import TrainConfig, check_axes_from, check_f
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.source.files import find_files
+from bigforest.source.in_memory import TARGET
 from bigforest.source.source import Source, reading_parquet
 from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
@@ -51,6 +52,7 @@ class ColumnRoles(NamedTuple):
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
     indexes  columns that are excluded because they are an index without a name.
+    rivals   features with a usual name of a target, if the target was not named.
     """
 
     columns: dict[str, FlatColumn]
@@ -61,6 +63,7 @@ class ColumnRoles(NamedTuple):
     values: DistinctValues | None
     why: str | None
     indexes: list[str]
+    rivals: list[str]
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
@@ -74,8 +77,8 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     others = _groups_and_weights(config, columns, name)
     left_out = [*exclude, *others]
     # The first columns of a file are indexes if they have no name, as pandas and R write them.
-    unnamed = takewhile(_INDEX_IN_TEXT.fullmatch, columns if source.files else ())
-    indexes = [index for index in unnamed if index not in (name, *left_out, *config.categories)]
+    begin = takewhile(_INDEX_IN_TEXT.fullmatch, columns if source.files else ())
+    indexes = [index for index in begin if index not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
     if not config.chooses_axes:
         check_axes_from(config, kinds)
@@ -87,7 +90,10 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     task, values, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
     config.for_task(task)
     check_features(config, kinds)
-    return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
+    # An array as target has a free name; the table may have the target as a column, too.
+    unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
+    rivals = [rival for rival in unnamed if rival in kinds]
+    return ColumnRoles(columns, name, task, others, kinds, values, why, indexes, rivals)
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], target: str) -> list[str]:

@@ -303,6 +303,12 @@ def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
             f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
             "letter, as v1.10, and the columns are text"
         )
+    if merged := [name for name in typed.merged if reading.needs(name) and name not in reading.numbers]:
+        yield (
+            f"these columns are numbers with more digits than float64 holds, so that different ones are equal: "
+            f"{listed([*map(repr, merged)])}; if they are codes, write them with a letter, as z123.5, and the columns "
+            "are text"
+        )
     known = {*reading.numbers, *reading.categories}
     if padded := [name for name in typed.padded if reading.needs(name) and name not in known]:
         yield (

@@ -61,7 +61,7 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
         raise DataError(f"the array of features has type {matrix.dtype}; convert it to numbers of at most 64 bits")
     if matrix.shape[1] != len(names):
-        raise DataError(f"the array has {counted(matrix.shape[1], 'column')} where {len(names):,} are expected")
+        raise DataError(f"the array has {counted(matrix.shape[1], 'column')}, not {len(names):,} as expected")
     if not names:
         raise DataError(
             f"the array of features has no columns, but shape {matrix.shape}; check that it is the right one"

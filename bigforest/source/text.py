@@ -120,6 +120,8 @@ _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 
 # Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
+# float64 holds all numbers of this many digits.
+_FLOAT_DIGITS = 15
 # Rows of NDJSON whose keys are checked, in a few milliseconds: a program that writes a key twice does so in every row.
 _CHECKED_ROWS = 100
 
@@ -332,12 +334,14 @@ class TypedScans(NamedTuple):
     codes   columns that stay text because they have codes such as 01 and 1
     twice   columns of floats with a number written in two ways, as 1.1 and 1.10, in the first 1,000 rows
     padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
+    merged  columns of floats in which different numbers are one float, in the first 1,000 rows
     """
 
     scans: list[Scan]
     codes: Sequence[str] = ()
     twice: Sequence[str] = ()
     padded: Sequence[str] = ()
+    merged: Sequence[str] = ()
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
@@ -372,10 +376,11 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         for scan, _ in scans
     ]
     codes = [name for name, form in form_of.items() if form == _CODES]
-    twice = _written_twice(head, [name for name, form in form_of.items() if form.parse is _FLOAT])
+    floats = [name for name, form in form_of.items() if form.parse is _FLOAT]
     parsers = [form.parse for form in _NUMBERS]
     padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
-    return TypedScans([(scan, dict(scan.collect_schema())) for scan in typed], codes, twice, padded)
+    typed_scans = [(scan, dict(scan.collect_schema())) for scan in typed]
+    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats))
 
 
 def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
@@ -399,6 +404,17 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
         if ends.is_in(texts.implode()).any():
             twice.append(name)
     return twice
+
+
+def _merged(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the columns of text in which different numbers of many digits are one float64."""
+    merged = []
+    for name in names:
+        texts = rows[name].str.strip_chars()
+        long = texts.filter(texts.str.contains(rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"))
+        if len(long) and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique():
+            merged.append(name)
+    return merged
 
 
 def _find_forms(

@@ -142,6 +142,22 @@ def test_csv__numbers_written_in_two_ways_are_noticed(texts: list[str], noticed:
     assert ["as 1.1 and 1.10: 'a';" in message for message in source.notices] == [True] * noticed
 
 
+@pytest.mark.parametrize(
+    ("texts", "noticed"),
+    [
+        (["12345678901234567.5", "12345678901234568.5", "3"], True),
+        (["123456789012345.5", "123456789012346.5", "3"], False),
+        ([repr(0.1 + 0.2), "0.30000000000000000", "0.300000000000000000"], False),
+        ([f"{0.1 * number:.18f}" for number in range(9)], False),  # as numpy.savetxt writes
+    ],
+)
+def test_csv__numbers_that_are_one_float_are_noticed(texts: list[str], noticed: bool, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{text},1\n" for text in texts * 3))
+    source = open_source(tmp_path / "t.csv", scratch=tmp_path)
+    assert source.schema["a"] == pl.Float64()
+    assert ["different ones are equal: 'a';" in message for message in source.notices] == [True] * noticed
+
+
 def test_csv__numbers_of_training_are_numbers_with_zeros_too(tmp_path: Path) -> None:
     """Categories and classes of whole numbers as well."""
     table = pl.DataFrame({"a": [1, 2, 3] * 20, "b": [3, 1, 2, 2] * 15, "y": [1, 2, 1] * 20})

@@ -157,6 +157,31 @@ def test_train__tells_the_listener() -> None:
         assert sum(isinstance(e, StageFinished) and e.stage == stage for e in seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("data", "target", "told"),
+    [
+        (frame().rename({"kind": "target", "noise": "y"}), None, "the target is 'target', and 'y' is a feature;"),
+        (
+            frame().rename({"kind": "label", "noise": "y", "size": "class"}),
+            None,
+            "the target is 'label', and 'class', 'y' are features;",
+        ),
+        (frame().rename({"kind": "target", "noise": "y"}), "target", None),
+        (
+            (frame().select("size", target=pl.col("kind")), frame()["kind"].to_list()),
+            None,
+            "the target is 'target_', and 'target' is a feature;",
+        ),
+        ((frame().select("size", y=pl.col("noise")), frame()["kind"].to_list()), None, None),
+    ],
+)
+def test_train__names_columns_that_may_be_the_target(data: Any, target: str | None, told: str | None) -> None:
+    heard: list[Event] = []
+    bigforest.train(data, target, trees=2, listener=heard.append)
+    found = [event.message for event in heard if isinstance(event, Notice) and "the target is" in event.message]
+    assert [message[: len(told or "")] for message in found] == [told] * bool(told)
+
+
 def test_train__temporary_forest_goes_with_the_object(scratch: Path) -> None:
     forest = bigforest.train(frame(), "kind", **OPTIONS)
     assert forest.directory.is_relative_to(scratch)
