@@ -167,7 +167,7 @@ def _print(drawn: Table, needed: int = 0) -> None:
 
 def table_size(facts: Facts) -> list[tuple[str, str]]:
     """Return the lines about the training table."""
-    dropped = f" ({count(facts['dropped'])} more without a target were left out)" if facts["dropped"] else ""
+    dropped = f" (and {count(facts['dropped'])} without a target left out)" if facts["dropped"] else ""
     return [
         ("target", plain(facts["target"])),
         ("rows", count(facts["rows"]) + dropped),

@@ -213,7 +213,7 @@ def test_score__of_missing_and_unknown_labels(caplog: pytest.LogCaptureFixture) 
     found = forest.predict(CLASSES)["prediction"]
     truth = [None, "never", *found[2:].to_list()]
     assert forest.score(CLASSES, truth) == pytest.approx(78 / 79)
-    assert "1 of 79 rows count as wrong, because they have labels that the forest does not know" in caplog.text
+    assert "1 of 79 rows counts as wrong, because of labels that the forest does not know" in caplog.text
     for y, message in (([None] * 80, "no row has a true value"), (["no"], "y has 1 row, and the table has 80")):
         with pytest.raises(DataError, match=message):
             forest.score(CLASSES, y)

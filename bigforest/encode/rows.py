@@ -394,13 +394,13 @@ def encode_row_weights(
         least = encoded.spec.largest / encoded.spec.search
         listener(
             Notice(
-                f"the weights of {counted(encoded.raised, 'row')} are below 1 / {least:.0f} of the largest; the search "
-                "for splits raises them to this, and node statistics and the out-of-bag report use the exact weights"
+                f"weights below 1 / {least:.0f} of the largest, in {counted(encoded.raised, 'row')}: the search for "
+                "splits raises them to this, and node statistics and the out-of-bag report use the exact weights"
             )
         )
     if encoded.rough:
         rows_with = counted(encoded.rough, "row")
-        listener(Notice(f"the weights of {rows_with} are so small next to all others that they are rounded"))
+        listener(Notice(f"weights so small next to all others that they are rounded, in {rows_with}"))
     return encoded.spec
 
 

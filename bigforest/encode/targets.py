@@ -41,7 +41,7 @@ from bigforest.columns.types import (
     places_among,
     type_name,
 )
-from bigforest.errors import DataError, api, counted
+from bigforest.errors import DataError, api
 from bigforest.options.values import Task
 from bigforest.source.source import Source
 
@@ -144,7 +144,7 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
         return TargetTask("classification", DistinctValues(counts["value"], 0))
     least, most, fewest = int(counts["value"][0]), int(counts["value"][-1]), min(counts["rows"].to_list())
     distinct = DistinctValues(counts["value"], kept)
-    span = counted(counts.height, "different whole number")
+    span = f"{counts.height} different whole numbers" if counts.height > 1 else f"no whole number but {least}"
     if counts.height <= 2:
         return TargetTask("classification", distinct, span)
     span += f" from {least} to {most}"
@@ -158,15 +158,16 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
 
 
 def why_regression(source: Source, target: FlatColumn) -> str | None:
-    """Return why a target of floats or decimals, a regression, may be meant as classes; None without a reason."""
+    """Return why a target of floats or decimals, a regression, may be meant as classes; None without a reason, and for
+    a constant target, which has a notice of its own."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
     numbers = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
-    if not 0 < len(numbers) <= MAX_UNUSUAL_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
+    if not 1 < len(numbers) <= MAX_UNUSUAL_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
         return None
     kind = "floats" if target.dtype.is_float() else "decimals"
-    return f"{kind} that are {counted(len(numbers), 'different whole number')}"
+    return f"{kind} that are {len(numbers)} different whole numbers"
 
 
 def distinct_values(source: Source, target: FlatColumn, most: int = MAX_CLASSES) -> DistinctValues:

@@ -224,8 +224,8 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
             raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
         if unknown:
             with watching(None) as listener:
-                some = f"{unknown:,} of {counted(len(codes), 'row')} count as wrong, because they have labels"
-                listener(Notice(f"{some} {strange_labels(truth, spec.target)}"))
+                some = f"{unknown:,} of {counted(len(codes), 'row')} {'counts' if unknown == 1 else 'count'} as wrong"
+                listener(Notice(f"{some}, because of labels {strange_labels(truth, spec.target)}"))
         return float((codes == class_places(predictions, spec.target)[has_truth.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")

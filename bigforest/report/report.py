@@ -57,7 +57,7 @@ def card(forest: Forest) -> list[str]:
         ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
         (
             "rows",
-            f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target were left out" if spec.dropped else ""),
+            f"{spec.rows:,}" + (f", and {spec.dropped:,} without a target left out" if spec.dropped else ""),
         ),
         ("features", f"{len(spec.features):,}: {_list_values(spec.feature_names)}"),
         ("trees", f"{forest.trees:,}, family {config.family}"),

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import MAX_BAG_WEIGHT
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement
@@ -173,8 +173,8 @@ class Sampler:
             total = multiplicity.astype(np.uint32) * weight
             if total.max() > most:
                 raise DataError(
-                    f"a row is in a bag {multiplicity.max()} times and weighs up to {total.max()} then, more than "
-                    f"{most} that are possible: lower {api('sample_fraction')}"
+                    f"a row is in a bag {counted(int(multiplicity.max()), 'time')} and weighs up to {total.max()} "
+                    f"then, more than {most} that are possible: lower {api('sample_fraction')}"
                 )
             return total.astype(np.uint16)
         rounded = np.zeros(multiplicity.size, np.uint16)

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import api, listed
+from bigforest.errors import api, counted, listed
 from bigforest.events import Listener, Notice
 from bigforest.execution.resources import Resources
 from bigforest.options.names import base_family
@@ -406,8 +406,8 @@ def _notice_text(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
             f"{api('mtry')} is all and {api('min_leaf')} {chosen.min_leaf}: small forests have a lower out-of-bag "
             f"error than with {usual_rule}"
         )
-    drawn, few = (config.drawn_features(features) for config in (chosen, usual))
+    drawn, few = chosen.drawn_features(features), counted(usual.drawn_features(features), "feature")
     return (
         f"{api('mtry')} is {chosen.mtry} ({drawn} of {features} features): small forests have a clearly lower "
-        f"out-of-bag error than with sqrt ({few} features), but growing may take longer"
+        f"out-of-bag error than with sqrt ({few}), but growing may take longer"
     )

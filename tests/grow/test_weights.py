@@ -167,8 +167,8 @@ def test_notice__of_weights_that_the_search_raises() -> None:
     bigforest.train(frame, "y", task="classification", trees=1, weight="w", listener=heard.append)
     told = [event.message for event in heard if isinstance(event, Notice)]
     assert len(told) == 2
-    assert told[0].startswith("the weights of 2 rows are below 1 / 4095 of the largest")
-    assert told[1].startswith("the weights of 1 row are so small")
+    assert told[0].startswith("weights below 1 / 4095 of the largest, in 2 rows: the search")
+    assert told[1].startswith("weights so small next to all others that they are rounded, in 1 row")
 
 
 def skewed(rows: int, seed: int = 3) -> pl.DataFrame:
