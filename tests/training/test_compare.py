@@ -27,7 +27,6 @@ from bigforest.training import compare as race_run
 from bigforest.training.candidates import Rows, measure_loss, row_scores
 from bigforest.training.comparison import ComparisonState, announce
 from tests.commands import Run, folder, run
-from tests.thorough import cases
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -35,9 +34,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "plain": {},
     "stumps": {"max_depth": 1},
     "oblique": {"family": "sparse-oblique"},
-    "large": {"min_leaf": 5},
 }
-OPTIONS = {"trees": 75, "seed": 3}
+OPTIONS = {"trees": 51, "seed": 3}  # three rounds
 
 
 def table(rows: int = 240, regression: bool = False) -> pl.DataFrame:
@@ -58,6 +56,7 @@ def told(comparison: bf.Comparison) -> list[pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bf.Comparison:
+    """The candidates of CANDIDATES on `table()`, by one thread."""
     out = tmp_path_factory.mktemp("race") / "c"
     return bf.compare(table(), "y", candidates=CANDIDATES, options=OPTIONS, exclude=["w", "g"], out=out, threads=1)
 
@@ -75,13 +74,13 @@ def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison, tmp_pa
     assert pl.read_parquet(whole.path / "candidates.parquet").equals(whole.candidates)
     assert pl.read_parquet(whole.path / "curve.parquet").equals(whole.curve)
     whole.forest.write(tmp_path / "more.forest")
-    assert bf.train(resume=tmp_path / "more.forest", trees=80).trees == 80
+    assert bf.train(resume=tmp_path / "more.forest", trees=60).trees == 60
 
 
 def test_compare__the_winner_knows_its_table(tmp_path: Path) -> None:
     """So that it can be grown on and shrunk without being told, wherever the comparison has gone."""
     table().write_parquet(tmp_path / "t.parquet")
-    options: dict[str, Any] = {"trees": 25, "max_depth": 4}
+    options: dict[str, Any] = {"trees": 4, "max_depth": 4}
     two: dict[str, Any] = {"one": {"mtry": 1}, "all": {"mtry": "all"}}
     found = bf.compare(tmp_path / "t.parquet", "y", candidates=two, options=options, exclude=["w"], out=tmp_path / "c")
     options |= two[found.winner]
@@ -90,7 +89,7 @@ def test_compare__the_winner_knows_its_table(tmp_path: Path) -> None:
     found.forest.write(tmp_path / "f")
     shutil.rmtree(found.path)
     bf.shrink_forest(tmp_path / "f", tmp_path / "shrunk")
-    assert bf.train(resume=tmp_path / "f", trees=30).trees == 30
+    assert bf.train(resume=tmp_path / "f", trees=6).trees == 6
 
 
 def test_compare__retires_what_is_behind(whole: bf.Comparison) -> None:
@@ -101,59 +100,48 @@ def test_compare__retires_what_is_behind(whole: bf.Comparison) -> None:
     assert whole.candidates["candidate"].to_list() == list(CANDIDATES)
     assert whole.candidates.filter("winner")["candidate"].to_list() == [whole.winner]
     assert whole.curve.filter(candidate="stumps")["trees"].to_list() == [25, 50]
-    assert whole.curve.filter(candidate=whole.winner)["trees"].to_list() == [25, 50, 75]
+    assert whole.curve.filter(candidate=whole.winner)["trees"].to_list() == [25, 50, 51]
     assert whole.cross_fitted is not None
 
 
-def test_compare__any_number_of_threads_gives_the_same(whole: bf.Comparison) -> None:
-    other = bf.compare(table(), "y", candidates=CANDIDATES, options=OPTIONS, exclude=["w", "g"], threads=2)
-    assert all(one.equals(two) for one, two in zip(told(whole), told(other), strict=True))
-    assert other.forest.nodes.collect().equals(whole.forest.nodes.collect())
-
-
-@pytest.mark.parametrize("stop_at", cases([3, 9, 1, 6], quick=2))
-def test_compare__goes_on_after_an_interruption(
-    whole: bf.Comparison, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_compare__goes_on_after_interruptions(
+    whole: bf.Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, original = 0, race_run.row_scores
-
-    def interrupted(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == stop_at:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": tmp_path / "c"}
-    monkeypatch.setattr(race_run, "row_scores", interrupted)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        bf.compare(table(), "y", **how)
-    assert any("repeat the comparison" in note for note in caught.value.__notes__)
-    with pytest.raises(ConfigError, match="not finished"):
-        bf.Comparison(tmp_path / "c")
-    monkeypatch.setattr(race_run, "row_scores", original)
-    found = bf.compare(table(), "y", **how)
-    assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
-    assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
-    assert bf.Comparison(tmp_path / "c").winner == whole.winner
-
-
-def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Comparison, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": tmp_path / "c"}
+    """With two threads: as the first candidate begins, and while each of the three rounds is evaluated."""
+    out, original = tmp_path / "c", race_run.row_scores
+    how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": out}
 
     def interrupt(event: Event) -> None:
         if isinstance(event, StageStarted) and event.stage == "grow":
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        bf.compare(table(), "y", listener=interrupt, **how)
-    (begun,) = (tmp_path / "c" / "forests").iterdir()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bf.compare(table(), "y", listener=interrupt, threads=2, **how)
+    assert any("repeat the comparison" in note for note in caught.value.__notes__)
+    (begun,) = (out / "forests").iterdir()
     shutil.rmtree(begun / "forest")  # a run makes it last of all, and until then it has nothing to go on with
-    (tmp_path / "c" / ".race.json.0123456789abcdef.tmp").write_text("{")
-    found = bf.compare(table(), "y", **how)
-    assert not list((tmp_path / "c").glob(".*"))
+    (out / ".race.json.0123456789abcdef.tmp").write_text("{")
+    for stop_at in (3, 5, 4):  # evaluated candidates: of the first round are three, as of the second
+        calls = 0
+
+        def interrupted(*arguments: Any, stop_at: int = stop_at) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == stop_at:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(race_run, "row_scores", interrupted)
+            bf.compare(table(), "y", threads=2, **how)
+        with pytest.raises(ConfigError, match="not finished"):
+            bf.Comparison(out)
+    assert [each.trees for each in ComparisonState.read(out).rounds] == [25, 50]
+    found = bf.compare(table(), "y", threads=2, **how)
+    assert not list(out.glob(".*"))
     assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
     assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
+    assert bf.Comparison(out).winner == whole.winner
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -195,12 +183,12 @@ def test_compare__names_the_file_or_the_disk_of_a_failed_write(
 def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> None:
     how: dict[str, Any] = {"candidates": {"a": {}, "b": {"min_leaf": 5}}, "out": tmp_path / "c", "exclude": ["w", "g"]}
     data = tmp_path / "t.parquet"
-    table().write_parquet(data)
+    table(60).write_parquet(data)
     bf.compare(data, "y", options={"trees": 5}, **how)
-    table().with_columns(pl.col("x0") + 1).write_parquet(data)
+    table(60).with_columns(pl.col("x0") + 1).write_parquet(data)
     with pytest.raises(DataError, match="not the one"):
         bf.compare(data, "y", options={"trees": 5}, **how)
-    table().write_parquet(data)
+    table(60).write_parquet(data)
     with pytest.raises(OutputExistsError, match="other candidates or options"):
         bf.compare(data, "y", options={"trees": 6}, **how)
     again = bf.compare(data, "y", options={"trees": 6}, overwrite=True, **how)
@@ -208,7 +196,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("kept")
     with pytest.raises(OutputExistsError, match="is not a bigforest comparison"):
-        bf.compare(table(), "y", out=tmp_path / "d", overwrite=True)
+        bf.compare(table(60), "y", out=tmp_path / "d", overwrite=True)
     assert (tmp_path / "d" / "mine.txt").read_text() == "kept"
 
 
@@ -275,9 +263,7 @@ def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     clock = iter(range(0, 1000, 40))  # looked at when the race begins, and before each round
     patched = SimpleNamespace(monotonic=lambda: float(next(clock)), perf_counter=time.perf_counter)
     monkeypatch.setattr(race_run, "time", patched)
-    found = bf.compare(
-        table(100), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, budget="1.5m", options={"trees": 100}
-    )
+    found = bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, budget="1.5m", options={"trees": 75})
     assert found.forest.trees == 50
     assert found.stopped == "the time of 90 s was over after 50 trees"
     assert "stopped" in found.facts()
@@ -291,7 +277,7 @@ def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_compare__losses_are_those_of_the_report(metric: str, column: str | None, tmp_path: Path) -> None:
-    frame = table(150, metric in ("mse", "poisson_deviance")).drop({"w", "g"} - {column})
+    frame = table(100, metric in ("mse", "poisson_deviance")).drop({"w", "g"} - {column})
     if metric == "auc of three":
         metric, frame = "auc", frame.with_columns(y=pl.when(pl.col("x0") > 0.5).then(pl.lit("third")).otherwise("y"))
     shared: dict[str, Any] = {} if column is None else {"weight" if column == "w" else "group": column}
@@ -300,7 +286,7 @@ def test_compare__losses_are_those_of_the_report(metric: str, column: str | None
         frame = frame.with_columns(pl.col("y").clip(0.0))
     found = bf.compare(
         frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric=metric, out=tmp_path / "c",
-        options={"trees": 12, **shared},
+        options={"trees": 6, **shared},
     )  # fmt: skip
     oob = found.forest.oob
     expected = oob.error if metric == "error" else oob.metrics[metric][-1]
@@ -312,15 +298,15 @@ def test_compare__losses_are_those_of_the_report(metric: str, column: str | None
 
 
 def test_compare__goes_by_the_deviance_where_trees_do() -> None:
-    frame = table(150, True).drop("w", "g")
+    frame = table(100, True).drop("w", "g")
     candidates = {"a": {"impurity": "variance"}, "b": {"impurity": "poisson"}}
     with pytest.raises(DataError, match="and the Poisson deviance is for numbers of which none is below 0"):
         bf.compare(frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric="poisson_deviance")
     counts = frame.with_columns(pl.col("y").clip(0.0))
     with pytest.raises(ConfigError, match="metric must be mse or poisson_deviance here"):
-        bf.compare(counts, "y", candidates=candidates, metric="auc", options={"trees": 12})
-    assert bf.compare(counts, "y", candidates=candidates, options={"trees": 12}).metric == "mse"
-    given = {"trees": 12, "impurity": "poisson"}
+        bf.compare(counts, "y", candidates=candidates, metric="auc", options={"trees": 3})
+    assert bf.compare(counts, "y", candidates=candidates, options={"trees": 3}).metric == "mse"
+    given = {"trees": 3, "impurity": "poisson"}
     found = bf.compare(counts, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options=given)
     assert found.metric == "poisson_deviance" and found.loss == pytest.approx(found.forest.oob.error)
 
@@ -333,18 +319,18 @@ def test_compare__default_candidates_of_any_table(monkeypatch: pytest.MonkeyPatc
             notices.append(event.message)
 
     frame = table(80).with_columns(pl.Series("word", ["a", "b", None, "c"] * 20))
-    found = bf.compare(pl.concat([frame, frame]), "y", options={"trees": 25}, listener=listen)
+    found = bf.compare(pl.concat([frame, frame]), "y", options={"trees": 2}, listener=listen)
     reasons = dict(found.candidates.select("candidate", "retired").iter_rows())
     assert not any("cannot be grown here" in (reason or "") for reason in reasons.values())
     assert reasons["default"] is None
     with monkeypatch.context() as patch:
         ranks = {"default": {}, "ranks": {"ranks": True}}
         patch.setattr("bigforest.training.compare.default_candidates", lambda *_: ranks)
-        found = bf.compare(frame, "y", options={"trees": 5})
+        found = bf.compare(frame, "y", options={"trees": 2})
     assert "cannot be grown here" in dict(found.candidates.select("candidate", "retired").iter_rows())["ranks"]
     assert any("80 of 160 rows equal another row" in notice for notice in notices)
-    assert any(notice.startswith("25 trees: ") for notice in notices)
-    numbers = bf.compare(table(80, regression=True), "y", options={"trees": 25}, candidates=3)
+    assert any(notice.startswith("2 trees: ") for notice in notices)
+    numbers = bf.compare(table(80, regression=True), "y", options={"trees": 2}, candidates=3)
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]
 
 
@@ -382,7 +368,7 @@ def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
 
 
 def test_comparison__shows_itself(whole: bf.Comparison) -> None:
-    assert repr(whole).startswith(f"Comparison({whole.winner} of 4 candidates, log_loss 0.")
+    assert repr(whole).startswith(f"Comparison({whole.winner} of 3 candidates, log_loss 0.")
     page = whole._repr_html_()
     assert all(f"<td>{name}</td>" in page for name in CANDIDATES)
     assert "cross-fitted" in page
@@ -435,54 +421,55 @@ def test_race_state__damaged_ones_are_refused(stored: str, change: Any, seal: bo
         bf.Comparison(tmp_path)
 
 
-def test_train__tune(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> bf.Forest:
+    """The best of three default candidates of 5 trees on 120 rows."""
     frame = table(120).drop("w", "g")
-    compared = bf.compare(frame, "y", candidates=3, options={"trees": 30})
-    tuned = bf.train(frame, "y", trees=30, tune=3)
+    return bf.train(frame, "y", trees=5, tune=3, out=tmp_path_factory.mktemp("tuned") / "t")
+
+
+def test_train__tune(tuned: bf.Forest, tmp_path: Path) -> None:
+    frame = table(120).drop("w", "g")
+    compared = bf.compare(frame, "y", candidates=3, options={"trees": 5})
     assert tuned.nodes.collect().equals(compared.forest.nodes.collect())
-    kept = bf.train(frame, "y", trees=30, tune="9h", out=tmp_path / "t")
-    assert kept.directory == tmp_path / "t"
-    assert kept.trees == 30
     same = ["candidate", "options", "trees", "loss", "difference", "standard_error", "bytes", "retired", "winner"]
     assert tuned.tuning.select(same).equals(compared.candidates.select(same).cast(tuned.tuning.select(same).schema))
     assert tuned.tuning["metric"].unique().to_list() == [compared.metric]
     assert tuned.tuning.filter("winner")["cross_fitted"].item() == compared.cross_fitted
-    kept.write(tmp_path / "copy")
-    assert bf.read_forest(tmp_path / "copy").tuning.equals(kept.tuning)
-    assert kept.origin == bf.train(frame, "y", trees=30).origin  # names no table, as the comparison's is gone
+    tuned.write(tmp_path / "copy")
+    assert bf.read_forest(tmp_path / "copy").tuning.equals(tuned.tuning)
+    assert tuned.origin == bf.train(frame, "y", trees=5).origin  # names no table, as the comparison's is gone
+    assert bf.train(frame, "y", trees=1, tune="9h").tuning.height == 7
     for wrong in ({"tune": 0}, {"tune": "x"}, {"tune": True}, {"tune": 3, "validate": frame}):
         with pytest.raises(ConfigError, match=r"tune|candidates"):
             bf.train(frame, "y", **wrong)
     with pytest.raises(OutputExistsError):
-        bf.train(frame, "y", tune=2, out=tmp_path / "t")
+        bf.train(frame, "y", tune=2, out=tuned.directory)
 
 
-def test_tuned_forest__says_what_it_was_chosen_from(tmp_path: Path, run: Run) -> None:
-    frame = table(120).drop("w", "g")
-    forest = bf.train(frame, "y", trees=5, tune=3, out=tmp_path / "t")
-    [winner] = forest.tuning.filter("winner").to_dicts()
+def test_tuned_forest__says_what_it_was_chosen_from(tuned: bf.Forest, tmp_path: Path, run: Run) -> None:
+    [winner] = tuned.tuning.filter("winner").to_dicts()
     told = f"{winner['candidate']}, of 3 candidates: {winner['metric'].replace('_', ' ')} {winner['loss']:.6g}"
-    assert told in forest._repr_html_()
-    facts = run.json("inspect", tmp_path / "t")
-    assert facts["chosen"].startswith(told) and facts["tuning"] == forest.tuning.to_dicts()
-    shown = run("inspect", tmp_path / "t").out
-    assert all(name in shown for name in forest.tuning["candidate"]) and "winner" in shown
-    page = forest.report(out=tmp_path / "t.html").read_text(encoding="utf-8")
+    assert told in tuned._repr_html_()
+    facts = run.json("inspect", tuned.directory)
+    assert facts["chosen"].startswith(told) and facts["tuning"] == tuned.tuning.to_dicts()
+    shown = run("inspect", tuned.directory).out
+    assert all(name in shown for name in tuned.tuning["candidate"]) and "winner" in shown
+    page = tuned.report(out=tmp_path / "t.html").read_text(encoding="utf-8")
     assert told in page and "The candidates" in page
-    assert "chosen" not in bf.train(frame, "y", trees=2)._repr_html_()
 
 
-def test_tuning__what_is_damaged_or_of_another_forest_is_refused(tmp_path: Path) -> None:
-    frame = table(120).drop("w", "g")
-    frame.write_parquet(tmp_path / "rows.parquet")
-    forest = bf.train(tmp_path / "rows.parquet", "y", trees=5, tune=2, out=tmp_path / "t")
+def test_tuning__what_is_damaged_or_of_another_forest_is_refused(tuned: bf.Forest, tmp_path: Path) -> None:
+    plain = bf.train(table(60), "y", trees=2)
+    assert "chosen" not in plain._repr_html_()
     with pytest.raises(ConfigError, match="train it with tune"):
-        bf.train(frame, "y", trees=5).tuning  # noqa: B018, reads the file
+        plain.tuning  # noqa: B018, reads the file
+    shutil.copytree(tuned.directory, tmp_path / "t")
     path = tmp_path / "t" / "tuning" / "candidates.parquet"
     intact = path.read_bytes()
     sound = pq.read_table(path)
     place = sound.schema.get_field_index("winner")
-    twice = sound.set_column(place, sound.schema.field(place), [[True, True]])
+    twice = sound.set_column(place, sound.schema.field(place), [[True] * sound.num_rows])
     for broken in (twice, sound.drop_columns("loss"), sound.slice(0, 0)):
         pq.write_table(broken, path)
         with pytest.raises(FormatError):
@@ -491,13 +478,12 @@ def test_tuning__what_is_damaged_or_of_another_forest_is_refused(tmp_path: Path)
     with pytest.raises(FormatError):
         bf.read_forest(tmp_path / "t").tuning  # noqa: B018
     path.write_bytes(intact)
-    assert bf.read_forest(tmp_path / "t").tuning.equals(forest.tuning)
+    assert bf.read_forest(tmp_path / "t").tuning.equals(tuned.tuning)
 
 
-def test_tuning__is_gone_where_trees_were_added(tmp_path: Path) -> None:
-    table(120).drop("w", "g").write_parquet(tmp_path / "rows.parquet")
-    bf.train(tmp_path / "rows.parquet", "y", trees=5, tune=2, out=tmp_path / "t")
-    grown = bf.train(resume=tmp_path / "t", trees=10)
+def test_tuning__is_gone_where_trees_were_added(tuned: bf.Forest, tmp_path: Path) -> None:
+    shutil.copytree(tuned.directory, tmp_path / "t")
+    grown = bf.train(table(120).drop("w", "g"), resume=tmp_path / "t", trees=10)
     assert grown.trees == 10
     assert not grown.is_tuned
     grown.write(tmp_path / "copy")

@@ -84,8 +84,6 @@ def test_settled_at__no_error_and_no_row() -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "classes": {},
-    "one thread": {"threads": 1},
-    "memory": {"memory": "2GB"},
     "hard votes": {"vote": "hard", "impurity": "entropy"},
     "numbers": {"target": "number", "exclude": ["kind"]},
     "oblique": {"family": "sparse-oblique"},
@@ -101,8 +99,7 @@ def test_train__stops_where_the_curve_settles(case: str, tmp_path: Path) -> None
     bigforest.train(frame(), out=tmp_path / "f", **options)
     forest = bigforest.read_forest(tmp_path / "f")
     asked = {name: value for name, value in options.items() if name != "stop_oob"}
-    whole = bigforest.train(frame(), **asked)
-    curve = whole.oob.curve.to_series(1).to_list()
+    curve = bigforest.train(frame(), **asked).oob.curve.to_series(1).to_list()
     settled = settled_naively(curve, Fraction(options["stop_oob"]))
     if case in ("classes", "never"):
         assert settled == (60 if case == "classes" else None)
@@ -114,7 +111,14 @@ def test_train__stops_where_the_curve_settles(case: str, tmp_path: Path) -> None
     assert forest.origin.stop is not None
     assert (forest.origin.stop.most, forest.origin.stop.tolerance) == (options["trees"], options["stop_oob"])
     assert not (tmp_path / "f/growing").exists()
-    assert list(tmp_path.iterdir()) != []
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of the forest of `frame()` with OPTIONS: 60 trees."""
+    out = tmp_path_factory.mktemp("settled") / "f"
+    bigforest.train(frame(), out=out, threads=1, **OPTIONS)
+    return files(out)
 
 
 @compiled
@@ -139,44 +143,44 @@ def interrupt_at(trees: int) -> Any:
 
 
 @compiled
-def test_resume__goes_on_to_where_the_error_settles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume__goes_on_to_where_the_error_settles(settled: dict[str, bytes], tmp_path: Path) -> None:
+    """Interrupted in the first round and in a later one, and with a budget."""
     frame().write_parquet(tmp_path / "t.parquet")
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "f", **OPTIONS)
-    for trees in (7, 41):
-        with pytest.raises(KeyboardInterrupt):
-            bigforest.train(
-                tmp_path / "t.parquet", out=tmp_path / "g", listener=interrupt_at(trees), overwrite=True, **OPTIONS
-            )
-        assert bigforest.train(resume=tmp_path / "g").trees < 90
-        assert files(tmp_path / "g") == files(tmp_path / "f")
+    out = tmp_path / "g"
+    with pytest.raises(KeyboardInterrupt):
+        bigforest.train(tmp_path / "t.parquet", out=out, listener=interrupt_at(7), threads=2, **OPTIONS)
+    with pytest.raises(KeyboardInterrupt):
+        bigforest.train(resume=out, listener=interrupt_at(41), threads=2)
+    assert bigforest.train(resume=out, memory="2GB").trees == 60
+    assert files(out) == settled
     with pytest.raises(ConfigError, match="has the default of stop_oob, which resuming cannot change"):
-        bigforest.train(resume=tmp_path / "g", trees=90, stop_oob=0.01)
-    more = bigforest.train(resume=tmp_path / "g", trees=90)  # the finished forest is one like any other
-    assert more.trees == 90
+        bigforest.train(resume=out, trees=90, stop_oob=0.01)
+    more = bigforest.train(resume=out, trees=70)  # the finished forest is one like any other
+    assert more.trees == 70
     assert more.origin is not None
     assert more.origin.stop is None
 
 
 @compiled
-def test_resume__between_the_decision_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume__between_the_decision_and_the_end(
+    settled: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from bigforest.training import growers, run
 
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
     frame().write_parquet(tmp_path / "t.parquet")
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "f", **OPTIONS)
-    for module, name in ((growers, "recut"), (growers, "remove"), (run, "write_oob")):
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
+    out, seen = tmp_path / "g", list[Event]()
+    begin: dict[str, Any] = {"data": tmp_path / "t.parquet", "out": out, **OPTIONS}
+    go_on: dict[str, Any] = {"resume": out, "listener": seen.append}
+    for how, module, name in ((begin, growers, "recut"), (go_on, growers, "remove"), (go_on, run, "write_oob")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(module, name, fail)
-            with pytest.raises(KeyboardInterrupt):
-                bigforest.train(tmp_path / "t.parquet", out=tmp_path / "g", overwrite=True, **OPTIONS)
-            patch.undo()
-        seen: list[Event] = []
-        bigforest.train(resume=tmp_path / "g", listener=seen.append)
-        assert not [event for event in seen if getattr(event, "stage", "") == "grow"]
-        assert files(tmp_path / "g") == files(tmp_path / "f")
+            bigforest.train(**how)
+    bigforest.train(**go_on)
+    assert not [event for event in seen if getattr(event, "stage", "") == "grow"]
+    assert files(out) == settled
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import datetime
 import json
 import pickle
 from decimal import Context, Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bigforest.columns.dataspec import Label, TargetSpec
 from bigforest.columns.labels import label_codes, label_series, label_texts, label_type
 from bigforest.events import Event, StageAdvanced
 from tests.commands import Run
+from tests.thorough import cases
 
 LEVELS = ["small", "unseen", "large", "medium"]
 TYPES = [
@@ -36,6 +38,8 @@ TYPES = [
     *(pl.Datetime("us", "Europe/Berlin"), pl.Datetime("ns", "America/New_York")),
     *(pl.Decimal(12, 2), pl.Decimal(38, 10), pl.Decimal(38, 0)),
 ]
+# One type of each kind, and one that has an order of its own.
+KINDS = [pl.String(), pl.Enum(LEVELS[::-1]), pl.Boolean(), pl.UInt64(), pl.Float32(), pl.Date(), pl.Decimal(38, 10)]
 KEPT = [pl.Enum(LEVELS), pl.Datetime("ns", "America/New_York"), pl.Time(), pl.Decimal(38, 10)]
 # Three different values of each type, as integers: before 1970 and after it, and around the end of daylight saving.
 AUTUMN = 1_604_188_800 + 86_400
@@ -77,17 +81,30 @@ def table(dtype: pl.DataType) -> pl.DataFrame:
     return pl.DataFrame({"size": size, "noise": draw.normal(size=120), "y": target})
 
 
+@cache
+def forest_of(dtype: pl.DataType) -> bigforest.Forest:
+    """Four trees that classify by `table(dtype)`."""
+    return bigforest.train(table(dtype), "y", trees=4, task="classification")
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_labels__are_of_the_type_of_the_target(dtype: pl.DataType, tmp_path: Path) -> None:
-    data = table(dtype)
-    bigforest.train(data, "y", trees=4, task="classification", out=tmp_path / "t.forest")
-    forest = bigforest.read_forest(tmp_path / "t.forest")
+def test_labels__are_of_the_type_of_the_target(dtype: pl.DataType) -> None:
+    data, forest = table(dtype), bigforest.read_forest(forest_of(dtype).directory)
     assert forest.classes == sorted(data["y"].unique().to_list())
-    bigforest.predict_file(forest, data, tmp_path / "p.parquet")
+    found, rows = forest.predict(data)["prediction"], forest.oob.rows.collect()
+    assert (found.dtype, rows["truth"].dtype, rows["prediction"].dtype) == (dtype, dtype, dtype)
+    assert (found == data["y"]).mean() > 0.8
+    assert rows["truth"].equals(data["y"])
+    assert (rows["prediction"] == data["y"]).mean() == pytest.approx(1 - forest.oob.error, abs=0.1)
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=str)
+def test_labels__are_of_the_type_of_the_target_everywhere(dtype: pl.DataType, tmp_path: Path) -> None:
+    data, forest = table(dtype), forest_of(dtype)
+    report = bigforest.predict_file(forest, data, tmp_path / "p.parquet")
     lazy = data.lazy().with_columns(prediction=forest.expr())
     assert lazy.collect_schema()["prediction"] == dtype
     for found in (
-        forest.predict(data)["prediction"],
         forest.predict(data.lazy()).collect()["prediction"],
         lazy.filter((pl.col("prediction") == pl.col("y")) | True).collect(engine="streaming")["prediction"],
         pl.read_parquet(tmp_path / "p.parquet")["prediction"],
@@ -95,13 +112,9 @@ def test_labels__are_of_the_type_of_the_target(dtype: pl.DataType, tmp_path: Pat
         assert found.dtype == dtype
         assert (found == data["y"]).mean() > 0.8
         assert len(pl.concat([found.alias("y"), data["y"]])) == 240
-    assert bigforest.predict_file(forest, data, tmp_path / "q.parquet").metrics[0]["class"] == forest.classes[0]
+    assert report.metrics[0]["class"] == forest.classes[0]
     assert forest.score(data) == (forest.predict(data)["prediction"] == data["y"]).mean()
     assert len(set(forest.predict_proba(data).columns)) == len(forest.classes)
-    rows = forest.oob.rows.collect()
-    assert (rows["truth"].dtype, rows["prediction"].dtype) == (dtype, dtype)
-    assert rows["truth"].equals(data["y"])
-    assert (rows["prediction"] == data["y"]).mean() == pytest.approx(1 - forest.oob.error, abs=0.1)
     assert forest.oob.confusion is not None
     assert forest.oob.confusion.schema["truth"] == forest.oob.confusion.schema["prediction"] == dtype
     assert forest.oob.metrics.schema["class"] == dtype
@@ -117,7 +130,7 @@ def test_ordered_pandas_categories__come_back_in_their_order() -> None:
     assert (found == data["y"]).mean() > 0.8 and (found <= "large").any()
 
 
-@pytest.mark.parametrize("dtype", KEPT, ids=str)
+@pytest.mark.parametrize("dtype", cases(KEPT, quick=2), ids=str)
 def test_type__is_kept_by_stores_merging_and_what_is_made_of_forests(dtype: pl.DataType, tmp_path: Path) -> None:
     data = table(dtype)
     data.write_parquet(tmp_path / "table.parquet")
@@ -134,7 +147,7 @@ def test_type__is_kept_by_stores_merging_and_what_is_made_of_forests(dtype: pl.D
     assert parts[0].oob.rows.collect()["truth"].equals(data["y"])
 
 
-@pytest.mark.parametrize("dtype", KEPT, ids=str)
+@pytest.mark.parametrize("dtype", cases(KEPT[1:], quick=1), ids=str)
 def test_type__is_kept_by_a_resumed_training(dtype: pl.DataType, tmp_path: Path) -> None:
     data, out = table(dtype), tmp_path / "t.forest"
     data.write_parquet(tmp_path / "table.parquet")
@@ -155,8 +168,7 @@ def test_type__is_kept_by_a_resumed_training(dtype: pl.DataType, tmp_path: Path)
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in TYPES if dtype.is_temporal() or dtype == pl.Decimal], ids=str)
 def test_classes__of_equal_values_in_other_types_are_the_same(dtype: pl.DataType) -> None:
-    data = table(dtype)
-    forest = bigforest.train(data, "y", trees=4, task="classification")
+    data, forest = table(dtype), forest_of(dtype)
     target = forest.spec.target
     codes = label_codes(data["y"], target)
     assert codes is not None
