@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-import bigforest as bf
-from tests.plot.test_pictures import table
+from tests.plot.conftest import Report
 from tests.thorough import cases
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -116,14 +115,9 @@ def shown(page: Path, folder: Path, width: int, *, dark: bool) -> dict[str, Any]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-@pytest.mark.parametrize(
-    ("width", "dark", "classes"), cases([(1280, True, 3), (375, False, 2), (1280, False, 2), (375, True, 3)], quick=2)
-)
-def test_report__works_in_a_browser(tmp_path: Path, width: int, dark: bool, classes: int) -> None:
-    frame = table(classes=classes)
-    forest = bf.train(frame, target="y", trees=8, threads=1)
-    page = forest.report(frame, tmp_path / "report.html", threads=1)
-    told = shown(page, tmp_path, width, dark=dark)
+@pytest.mark.parametrize(("width", "dark"), cases([(1280, True), (375, False), (1280, False), (375, True)], quick=2))
+def test_report__works_in_a_browser(report: Report, tmp_path: Path, width: int, dark: bool) -> None:
+    told = shown(report.page, tmp_path, width, dark=dark)
     assert not told["troubles"] and not told["requests"]
     assert told["pictures"] >= 14
     assert told["closed"] == told["opened"] == 5

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 import bigforest as bf
 import bigforest.plot.draw
@@ -41,10 +40,11 @@ from bigforest.plot.explanations import (
 )
 from bigforest.plot.forest import depth_table, leaves_table, time_table, tree_tables
 from bigforest.plot.plot import PICTURES
-from cli.app import app
+from tests.commands import Run, run
 from tests.naive import conformal as naive
 from tests.thorough import cases
 
+__all__ = ["run"]  # a fixture
 EVIL = "</script><script>alert(1)</script>"
 
 
@@ -170,16 +170,8 @@ def test_rejection__where_no_row_is_sure_enough(tmp_path: Path) -> None:
     assert limits_table(forest, [0.01]).rows() == [(0.01, None, 0.0, None)]
     assert limits_table(forest, [0.0001]).height == 0
     assert forest.plot.rejection().to_dict()["layer"]
-    forest.report(out=tmp_path / "r.html")
+    forest.report(out=tmp_path / "r.html", trees=0)
     assert "reject above" in (tmp_path / "r.html").read_text(encoding="utf-8")
-
-
-def test_rejection__of_a_boosted_forest_is_refused(tmp_path: Path) -> None:
-    forest = bf.train(table(), target="y", trees=3, sampling="arc-x4", threads=1)
-    with pytest.raises(ConfigError, match="the forest was grown with boosting"):
-        forest.plot.rejection()
-    forest.report(out=tmp_path / "r.html")
-    assert "reject above" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_confusion__counts_rows_and_puts_rare_classes_together(grown: Any) -> None:
@@ -430,11 +422,12 @@ def test_charts__follow_the_schema_of_vega_lite(regression: bool) -> None:
     frame = frame.with_columns(y=pl.col("a<b>") * 2.5) if regression else frame
     forest = bf.train(frame, target="y", trees=12, threads=1, refine=2)
     plot = forest.plot
-    charts = [plot.error(), plot.rounds(), plot.importance(), plot.depth(), plot.leaves(), plot.tree(), plot.time()]
+    charts = [plot.error(), plot.rounds(), plot.tree()]
     charts += [draw(frame) for draw in (plot.unbiased, plot.permutation, plot.dependence, plot.waterfall, plot.swarm)]
     charts += [draw(frame) for draw in (plot.surface, plot.interactions, plot.map)]
     if not regression:
-        charts += [plot.confusion(), plot.reliability(), plot.roc(), plot.precision_recall(), plot.rejection()]
+        charts += [plot.importance(), plot.depth(), plot.leaves(), plot.time(), plot.confusion()]
+        charts += [plot.reliability(), plot.roc(), plot.precision_recall(), plot.rejection()]
     for chart in charts:
         chart.to_dict(validate=True)
 
@@ -447,20 +440,20 @@ def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path:
     names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", format="html", threads=1)}
     classes = {"confusion", "reliability", "roc", "precision-recall", "rejection"}
     assert names == set(PICTURES) - {*UNASKED, *classes, *([] if forest.rounds.tried else ["rounds"])}
-    for family in ("sparse-oblique", "tree"):
-        clean = frame.drop("c") if family == "sparse-oblique" else frame
-        target = clean.with_columns(y=pl.col("y") > 0)
-        other = bf.train(target, target="y", trees=1, family=family, bootstrap=False, threads=1)
-        files = bf.plot_forest(other, target, out=tmp_path / family, format="html", threads=1)
-        assert {"tree", "swarm", "depth"} <= {file.stem for file in files} and not other.has_oob
+    target = frame.drop("c").with_columns(y=pl.col("y") > 0)
+    other = bf.train(target, target="y", trees=1, family="sparse-oblique", bootstrap=False, threads=1)
+    files = bf.plot_forest(other, target, out=tmp_path / "o", format="html", threads=1)
+    assert {"tree", "swarm", "depth"} <= {file.stem for file in files} and not other.has_oob
 
 
+@pytest.mark.parametrize("grown", [3], indirect=True)
 def test_html__keeps_data_within_its_script(grown: Any) -> None:
     page = html_of_chart(grown[0].plot.confusion())
     assert page.count("</script>") == 2 and " src=" not in page.split("<body>")[1]
 
 
-def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("grown", [3], indirect=True)
+def test_wrong_input__is_one_line(grown: Any, tmp_path: Path, run: Run) -> None:
     forest, _ = grown
     forest.write(tmp_path / "a.forest")
     for words, told in (
@@ -472,8 +465,8 @@ def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
         (["--feature", "nope"], "--feature must list features, each once: 'nope' is not a feature of the forest"),
         (["--class", "nope"], "'nope' is no class of the target; the classes are "),
     ):
-        run = CliRunner().invoke(app, ["plot", str(tmp_path / "a.forest"), "--out", str(tmp_path / "o"), *words])
-        assert run.exit_code == 2 and told in run.output and run.output.count("\n") == 1, run.output
+        assert run("plot", tmp_path / "a.forest", "--out", tmp_path / "o", *words).code == 2
+        assert told in run.err and run.err.count("\n") == 1, run.err
         assert not (tmp_path / "o").exists()
     with pytest.raises(ConfigError, match="row must be"):
         forest.plot.waterfall(grown[1], row=10**6)

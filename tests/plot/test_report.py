@@ -12,16 +12,17 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.metrics import mean_poisson_deviance
-from typer.testing import CliRunner
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, StageStarted
 from bigforest.report.report import command, slices, worst_rows
 from bigforest.source.open import open_source
-from cli.app import app
+from tests.commands import Run, run
+from tests.plot.conftest import Report
 from tests.plot.test_pictures import heard, table
 
+__all__ = ["run"]  # a fixture
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
@@ -54,28 +55,38 @@ def read(path: Path) -> Reader:
     return reader
 
 
-def test_page__of_any_names_escapes_loads_nothing_and_closes(tmp_path: Path) -> None:
-    patterns = {"a<b>": "^a$", "c": "*", "y": "^y$"}
-    for classes, target, names in ((2, "count", {"y": "count"}), (3, "^y$", patterns)):
-        frame = table(classes=classes).rename(names)
-        forest = bf.train(frame, target=target, trees=8, threads=1)
-        page = read(forest.report(frame, tmp_path / f"{classes}.html", threads=1))
+def test_page__of_any_names_escapes_loads_nothing_and_closes(report: Report, tmp_path: Path) -> None:
+    other = table(classes=2).rename({"y": "count"})
+    forest = bf.train(other, target="count", trees=8, threads=1)
+    made = forest.report(other, tmp_path / "r.html", threads=1)
+    for own, frame, file in (report, Report(forest, other, made)):
+        page = read(file)
         assert page.tags.count("svg") >= 14 and page.tags.count("details") == 5
-        assert "viewport" in (tmp_path / f"{classes}.html").read_text(encoding="utf-8")
-        assert slices(forest, open_source(frame, scratch=tmp_path)).height
+        assert "viewport" in file.read_text(encoding="utf-8")
+        assert slices(own, open_source(frame, scratch=tmp_path)).height
 
 
 def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     frame = table().with_columns(y=pl.col("a<b>") * 2)
-    read(bf.train(frame, target="y", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
+    read(bf.train(frame, target="y", trees=5, threads=1).report(frame, tmp_path / "a.html", trees=1, threads=1))
     flat = table().drop("c")
-    read(bf.train(flat, target="y", trees=5, family="sparse-oblique", threads=1).report(out=tmp_path / "b.html"))
+    forest = bf.train(flat, target="y", trees=5, family="sparse-oblique", threads=1)
+    read(forest.report(out=tmp_path / "b.html", trees=1))
     alone = bf.train(table(), target="y", family="tree", threads=1)
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
-@pytest.mark.parametrize(("draw", "out"), [(bf.report_forest, "html"), (bf.plot_forest, "pictures")])
-def test_pages_and_pictures__are_of_one_version_of_the_table(tmp_path: Path, draw: Any, out: str) -> None:
+@pytest.mark.parametrize(
+    ("draw", "out", "options"),
+    [
+        (bf.report_forest, "html", {"trees": 0}),
+        (bf.plot_forest, "pictures", {"what": ["permutation", "dependence", "waterfall", "swarm", "map"]}),
+    ],
+    ids=["page", "pictures"],
+)
+def test_pages_and_pictures__are_of_one_version_of_the_table(
+    tmp_path: Path, draw: Any, out: str, options: dict[str, Any]
+) -> None:
     frame = pl.DataFrame({"x": np.arange(60.0) % 11, "z": np.arange(60.0) % 7, "y": ["a", "b", "b"] * 20})
     forest, file = bf.train(frame, "y", trees=4, threads=1), tmp_path / "t.csv"
     other = frame.with_columns(pl.col("x") * 100, pl.col("z").reverse())  # of the same classes
@@ -88,16 +99,14 @@ def test_pages_and_pictures__are_of_one_version_of_the_table(tmp_path: Path, dra
 
     drawn = []
     for data, listener in ((frame, None), (frame.to_arrow().to_reader(), None), (file, replace)):
-        made = draw(forest, data, out=tmp_path / f"{len(drawn)}.{out}", threads=1, listener=listener)
+        made = draw(forest, data, out=tmp_path / f"{len(drawn)}.{out}", threads=1, listener=listener, **options)
         texts = [one.read_text(encoding="utf-8") for one in ([made] if isinstance(made, Path) else made)]
         drawn.append([re.sub(r"(clip|gradient_)\d+", "", text) for text in texts])  # numbered across pictures
     assert drawn[0] == drawn[1] == drawn[2]
 
 
-def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
-    forest = bf.train(table(), target="y", trees=5, threads=1, refine=2)
-    read(forest.report(table(), tmp_path / "a.html", threads=1))
-    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+def test_page__of_a_boosted_stage_includes_it(report: Report, tmp_path: Path) -> None:
+    text = report.page.read_text(encoding="utf-8")
     for title in (
         "Loss by rounds of the boosted stage",
         "Importance by permutation",
@@ -105,24 +114,29 @@ def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
         "before scaling",
     ):
         assert title in text
-    assert forest.oob.error != forest.oob.curve["error"][-1]
-    assert f"The out-of-bag error is {forest.oob.error:.4g} on" in text
-    read(forest.unrefined().report(table().drop("y"), tmp_path / "b.html", threads=1))
+    oob = report.forest.oob
+    assert oob.error != oob.curve["error"][-1]
+    assert f"The out-of-bag error is {oob.error:.4g} on" in text
+    plain, without_target = report.forest.unrefined(), report.frame[:, :-1]
+    read(plain.report(without_target, tmp_path / "b.html", trees=0, threads=1))
     assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
 
 
 def test_page__where_all_rows_are_in_all_bags(tmp_path: Path) -> None:
     forest = bf.train(table(), target="y", trees=3, replace=False, threads=1)
-    read(forest.report(table(), tmp_path / "a.html", threads=1))
+    read(forest.report(table(), tmp_path / "a.html", trees=0, threads=1))
     with pytest.raises(ConfigError, match="nothing out of bag to draw"):
         forest.plot.map(table())
 
 
 def test_page__with_the_rows_of_a_forest_whose_bags_are_not_known(tmp_path: Path) -> None:
     forest = bf.train(table(), target="y", trees=3, sampling="adaboost", threads=1)
-    forest.report(table(), tmp_path / "a.html", threads=1)
+    with pytest.raises(ConfigError, match="the forest was grown with boosting"):
+        forest.plot.rejection()
+    forest.report(table(), tmp_path / "a.html", trees=0, threads=1)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "Partial dependence" in page and "Map of rows by proximity" not in page
+    assert "Partial dependence" in page
+    assert "Map of rows by proximity" not in page and "reject above" not in page
     for other, told in (
         (table().head(50), "the table has 50 rows, and in training there were 240; give the table of training"),
         (table().reverse(), "the values of 'y' are not those of training; give the table of training"),
@@ -165,29 +179,28 @@ def test_slices__and_worst_rows_go_by_the_deviance(tmp_path: Path) -> None:
     assert (found["error"] > mean).all() and found["error"].max() < mean + deviation  # type: ignore[operator]
 
 
-def test_command__grows_the_same_forest(tmp_path: Path) -> None:
+def test_command__grows_the_same_forest(tmp_path: Path, run: Run) -> None:
     table().write_parquet(tmp_path / "t.parquet")
     options: dict[str, Any] = {"exclude": ["b.[0]\\x"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False}
     forest = bf.train(tmp_path / "t.parquet", target="y", trees=4, seed=5, threads=1, **options)
     words = shlex.split(shlex.join(command(forest)))[1:]
-    run = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "again.forest"), "--quiet"])
-    assert run.exit_code == 0, run.output
+    assert run(*words, "--out", tmp_path / "again.forest", "--quiet").code == 0, run.err
     again = bf.read_forest(tmp_path / "again.forest")
     assert again.config == forest.config and again.nodes.collect().equals(forest.nodes.collect())
 
 
-def test_command_line__writes_and_refuses(tmp_path: Path) -> None:
+def test_command_line__writes_and_refuses(tmp_path: Path, run: Run) -> None:
     frame = table()
     bf.train(frame, target="y", trees=4, threads=1, out=tmp_path / "f.forest")
     frame.head(50).write_parquet(tmp_path / "half.parquet")
-    out = ["--out", str(tmp_path / "r.html")]
+    out = ("--out", tmp_path / "r.html")
     for words, told in (
-        ([str(tmp_path / "half.parquet"), *out], "training"),
-        (["--out", str(tmp_path / "r.pdf")], "ends in .html"),
-        ([*out, "--trees", "-1"], "--trees must be"),
+        ((tmp_path / "half.parquet", *out), "training"),
+        (("--out", tmp_path / "r.pdf"), "ends in .html"),
+        ((*out, "--trees", "-1"), "--trees must be"),
     ):
-        run = CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *words])
-        assert run.exit_code == 2 and told in run.output, run.output
+        assert run("report", tmp_path / "f.forest", *words).code == 2 and told in run.err, run.err
         assert not list(tmp_path.glob("*r.*"))
-    assert CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *out]).exit_code == 0
-    assert CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *out]).exit_code == 2
+    assert run("report", tmp_path / "f.forest", *out, "--trees", "1").code == 0, run.err
+    assert read(tmp_path / "r.html").tags.count("details") == 3
+    assert run("report", tmp_path / "f.forest", *out).code == 2
