@@ -14,15 +14,13 @@ import bigforest
 from bigforest.columns.types import columns_named, flat_columns
 from bigforest.source.open import open_source
 from tests.commands import Run, folder, run
-from tests.thorough import cases
 
 __all__ = ["folder", "run"]
 
 NAMES = ["^a$", "*", "^g.*$", "", " ", "a.b", "é", "q\"'\n", "[b]"]
 ROLES = ["feature", "category", "target", "group", "weight", "exclude"]
-# Every role with one name, and every name in one role; the other pairs are tried in a thorough run.
-FIRST = [(role, NAMES[0]) for role in ROLES] + [(ROLES[at % len(ROLES)], NAMES[at]) for at in range(1, len(NAMES))]
-PAIRS = FIRST + [(role, name) for name in NAMES for role in ROLES if (role, name) not in FIRST]
+# Tables of which each role has another name: together every role has every name.
+TABLES = [{role: NAMES[(first + at) % len(NAMES)] for at, role in enumerate(ROLES)} for first in range(len(NAMES))]
 # Columns that the names would stand for as patterns: another one found instead shows in the trees.
 DECOYS = ("a", "g1")
 
@@ -53,65 +51,105 @@ def grown(data: Any, **names: str) -> bigforest.Forest:
 
 @pytest.fixture(scope="module")
 def expected() -> bigforest.Forest:
+    """Five trees on the table whose columns are called by their roles."""
     return grown(table())
 
 
-@pytest.mark.parametrize(("role", "name"), cases(PAIRS, quick=len(FIRST)))
-def test_any_name_in_any_role__same_trees(role: str, name: str, expected: bigforest.Forest, tmp_path: Path) -> None:
-    data = table(**{role: name})
-    data.write_parquet(tmp_path / "table.parquet")
-    back = {name: role} if role in ("feature", "category") else {}
-    for given in (data, data.lazy(), data.to_arrow(), tmp_path / "table.parquet"):
-        found = grown(given, **{role: name})
+def csv(data: pl.DataFrame, folder: Path) -> Path:
+    data.write_csv(folder / "table.csv", quote_style="always")
+    return folder / "table.csv"
+
+
+def ndjson(data: pl.DataFrame, folder: Path) -> Path:
+    data.write_ndjson(folder / "table.ndjson")
+    return folder / "table.ndjson"
+
+
+def arrow(data: pl.DataFrame, folder: Path) -> Path:
+    data.write_ipc(folder / "table.arrow")
+    return folder / "table.arrow"
+
+
+def parquet(data: pl.DataFrame, folder: Path) -> Path:
+    data.write_parquet(folder / "table.parquet")
+    return folder / "table.parquet"
+
+
+# Tables that have types, and files of text and others, whose names alone are tested.
+TYPED: list[Callable[[pl.DataFrame, Path], Any]] = [
+    lambda data, _: data,
+    lambda data, _: data.lazy(),
+    lambda data, _: data.to_arrow(),
+    parquet,
+]
+FILES = [csv, ndjson, arrow]
+
+
+# Two kinds of each table, in turn: each name is read in each role from two kinds, and from each kind in some role.
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_any_name_in_any_role__same_trees(number: int, expected: bigforest.Forest, tmp_path: Path) -> None:
+    names, data = TABLES[number], table(**TABLES[number])
+    back = {names[role]: role for role in ("feature", "category")}
+    for place in (number, number + 1):
+        found = grown(TYPED[place % len(TYPED)](data, tmp_path), **names)
         nodes = found.nodes.collect().with_columns(pl.col("feature").cast(pl.String).replace(back))
         assert nodes.equals(expected.nodes.collect().with_columns(pl.col("feature").cast(pl.String)))
         assert found.oob.metrics.equals(expected.oob.metrics)
-    _check_predictions(found, data, expected.predict(table())["prediction"], name)
+    _check_predictions(found, data, expected.predict(table())["prediction"], list(names.values()))
 
 
-def _check_predictions(forest: bigforest.Forest, data: pl.DataFrame, wanted: pl.Series, name: str) -> None:
-    """Eager, lazy, as an expression, and streamed; columns of this name are kept."""
-    kept = data[name]
-    for given in (forest.predict(data, keep=[name]), forest.predict(data.lazy(), keep=[name]).collect()):
-        assert given.columns == [name, "prediction"]
-        assert given[name].equals(kept) and given["prediction"].equals(wanted)
-    assert forest.predict_proba(data.lazy(), keep=[name]).collect()[name].equals(kept)
+def _check_predictions(forest: bigforest.Forest, data: pl.DataFrame, wanted: pl.Series, names: list[str]) -> None:
+    """Eager, lazy, as an expression, and streamed; columns of these names are kept."""
+    kept = data[names]
+    for given in (forest.predict(data, keep=names), forest.predict(data.lazy(), keep=names).collect()):
+        assert given.equals(kept.with_columns(wanted))
+    shares = forest.predict_proba(data.lazy(), keep=names).collect()
+    assert all(shares[name].equals(data[name]) for name in names)
     lazy = data.lazy().with_columns(answer=forest.expr()).collect(engine="streaming")
     assert lazy.drop("answer").equals(data) and lazy["answer"].equals(wanted.alias("answer"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_expr__row_of_any_name(name: str) -> None:
+def test_expr__row_of_any_name(expected: bigforest.Forest) -> None:
     data = table()
-    forest = bigforest.train(data, "target", trees=3)
-    numbered = data.with_columns(pl.int_range(len(data)).alias(name))
-    found = numbered.select(forest.expr(vote="stochastic", row=name)).to_series()
-    assert found.equals(forest.predict(data, vote="stochastic")["prediction"])
+    wanted = expected.predict(data, vote="stochastic")["prediction"]
+    for name in NAMES:
+        numbered = data.with_columns(pl.int_range(len(data)).alias(name))
+        assert numbered.select(expected.expr(vote="stochastic", row=name)).to_series().equals(wanted), name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_categories__of_any_name(name: str) -> None:
-    data = table(feature=name)
-    expected = bigforest.train(table(), "target", trees=3, categories=["feature"], min_level=1)
-    forest = bigforest.train(data, "target", trees=3, categories=[name], min_level=1)
+def numbered_columns(*columns: str) -> pl.DataFrame:
+    """These columns once for each name, in another order, as `3 feature` for the fourth; and the target."""
+    data = table()
+    drawn = [data[one].shuffle(seed=at).alias(f"{at} {one}") for at in range(len(NAMES)) for one in columns]
+    return data.select(*drawn, "group", "weight", "target")
+
+
+def test_categories__of_any_name() -> None:
+    plain = numbered_columns("feature")
+    renamed = {f"{at} feature": name for at, name in enumerate(NAMES)}
+    data = plain.rename(renamed)
+    expected = bigforest.train(plain, "target", trees=3, categories=list(renamed), min_level=1)
+    forest = bigforest.train(data, "target", trees=3, categories=NAMES, min_level=1)
     assert forest.features["kind"].equals(expected.features["kind"])
-    assert forest.predict(data).equals(expected.predict(table()))
-    assert forest.predict(data.lazy()).collect().equals(expected.predict(table()))
+    assert forest.features["importance"].equals(expected.features["importance"])
+    wanted = expected.predict(plain)
+    assert forest.predict(data).equals(wanted) and forest.predict(data.lazy()).collect().equals(wanted)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nested_columns__of_any_name(name: str, tmp_path: Path) -> None:
-    data = table().drop("exclude", "category")
-    inner = pl.struct(pl.col("feature").alias(name), "a", "g1")
-    nested = data.select(inner.alias(name), pl.concat_arr("group", "weight").alias("x"), "target")
-    forest = bigforest.train(data.select("feature", "a", "g1", "group", "weight", "target"), "target", trees=3)
-    nested.write_parquet(tmp_path / "table.parquet")
-    for given in (nested, tmp_path / "table.parquet"):
+def test_nested_columns__of_any_name(tmp_path: Path) -> None:
+    plain = numbered_columns("feature", "a", "g1")
+    inner = [
+        pl.struct(pl.col(f"{at} feature").alias(name), a=f"{at} a", g1=f"{at} g1").alias(name)
+        for at, name in enumerate(NAMES)
+    ]
+    nested = plain.select(*inner, pl.concat_arr("group", "weight").alias("x"), "target")
+    forest = bigforest.train(plain, "target", trees=3)
+    wanted = forest.predict(plain)
+    for given in (nested, parquet(nested, tmp_path)):
         found = bigforest.train(given, "target", trees=3)
-        assert found.features["name"][0] == f"{name}.{name}"
+        assert found.features["name"][: 3 * len(NAMES) : 3].to_list() == [f"{name}.{name}" for name in NAMES]
         assert found.features["importance"].equals(forest.features["importance"])
-    wanted = forest.predict(data)
-    assert found.predict(nested).equals(wanted) and found.predict(nested.lazy()).collect().equals(wanted)
+        assert found.predict(nested).equals(wanted) and found.predict(nested.lazy()).collect().equals(wanted)
 
 
 def test_columns_named__each_flat_column_is_its_own() -> None:
@@ -123,59 +161,32 @@ def test_columns_named__each_flat_column_is_its_own() -> None:
     assert data.lazy().select(columns_named(["s", "^s$"])).collect_schema().names() == ["s", "^s$"]
 
 
-def csv(data: pl.DataFrame, path: Path) -> Path:
-    data.write_csv(path / "table.csv", quote_style="always")
-    return path / "table.csv"
-
-
-def ndjson(data: pl.DataFrame, path: Path) -> Path:
-    data.write_ndjson(path / "table.ndjson")
-    return path / "table.ndjson"
-
-
-def arrow(data: pl.DataFrame, path: Path) -> Path:
-    data.write_ipc(path / "table.arrow")
-    return path / "table.arrow"
-
-
-def parquet(data: pl.DataFrame, path: Path) -> Path:
-    data.write_parquet(path / "table.parquet")
-    return path / "table.parquet"
-
-
-@pytest.mark.parametrize("write", [csv, ndjson, arrow, parquet])
-def test_source__gives_columns_by_their_names(write: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [*TYPED, *FILES])
+def test_source__gives_columns_by_their_names(make: Callable[..., Any], tmp_path: Path) -> None:
     names = [*NAMES, *DECOYS]
     data = pl.DataFrame({name: [float(number), -1.0, 2.5] for number, name in enumerate(names)})
-    source = open_source(write(data, tmp_path), scratch=tmp_path)
+    source = open_source(make(data, tmp_path), scratch=tmp_path)
     assert list(source.schema) == names
     for some in (names, names[::-1], *([name] for name in names)):
         assert source.columns(some).equals(data[some])
         assert pl.concat(source.batches(some, 2)).equals(data[some])
-        assert pl.concat(source.batches(some, 2)).equals(data[some])
 
 
-@pytest.mark.parametrize(("role", "name"), cases(PAIRS, quick=len(FIRST)))
-def test_command_line__any_name_in_any_role(run: Run, folder: Path, role: str, name: str) -> None:
-    table(**{role: name}).write_parquet("table.parquet")
-    told = {one: name if one == role else one for one in ROLES}
-    options = [word for one in ("target", "group", "weight", "exclude") for word in (f"--{one}", told[one])]
-    facts = run.json("train", "table.parquet", *options, "--trees", "3", "--out", "t.forest")
-    assert facts["target"] == told["target"]
+@pytest.mark.parametrize("names", TABLES, ids=lambda names: names["target"])
+def test_command_line__any_name_in_any_role(run: Run, folder: Path, names: dict[str, str]) -> None:
+    table(**names).write_parquet("table.parquet")
+    options = [word for role in ("target", "group", "weight", "exclude") for word in (f"--{role}", names[role])]
+    text = run("train", "table.parquet", *options, "--trees", "3", "--out", "t.forest").out
+    assert sum(line.startswith("target") for line in text.splitlines()) == 1
     Path("table.parquet").rename("new.parquet")  # rows of training would be told of
+    assert run.json("inspect", "t.forest")["target"] == names["target"]
     run("inspect", "t.forest", "--features")
     assert (run.code, run.err) == (0, "")
-    scored = run.json("predict", "t.forest", "new.parquet", "--keep", name, "--out", "p.parquet")
+    keep = [word for name in names.values() for word in ("--keep", name)]
+    scored = run.json("predict", "t.forest", "new.parquet", *keep, "--out", "p.parquet")
     assert scored["accuracy"] > 0.8
-    assert pl.read_parquet("p.parquet").columns == [name, "prediction"]
+    assert pl.read_parquet("p.parquet").columns == [*names.values(), "prediction"]
     assert run("validate", "t.forest", "new.parquet").code == 0
     assert run("plan", "new.parquet", *options).code in (0, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_command_line__target_of_any_name(run: Run, folder: Path, name: str) -> None:
-    table(target=name).write_parquet("table.parquet")
-    text = run("train", "table.parquet", "--target", name, "--trees", "3", "--out", "t.forest", "--overwrite").out
-    assert sum(line.startswith("target") for line in text.splitlines()) == 1
-    assert run("prune", "t.forest", "table.parquet", "--out", "pruned.forest").code == 0
-    assert run("calibrate", "t.forest", "table.parquet", "--out", "calibrated.forest").code == 0
+    for command in ("prune", "calibrate"):
+        assert run(command, "t.forest", "new.parquet", "--out", f"{command}.forest").code == 0, run.err
