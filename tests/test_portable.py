@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 # Names that Windows lacks, and posix_fadvise and O_DIRECT, which macOS lacks too.
 FUNCTIONS = """
@@ -13,28 +15,32 @@ fork forkpty register_at_fork preadv pread pwritev pwrite posix_fadvise posix_fa
 sched_getaffinity mkfifo O_DIRECT O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_CLOEXEC
 """
 MODULES = "fcntl resource pwd grp termios"
-PROGRAM = """
-import ctypes, hashlib, os, signal, sys
+WITHOUT = """
+import ctypes, os, signal, sys
 import numba, numpy, polars, pyarrow, pyarrow.parquet
 
-functions, modules = (text.split() for text in sys.argv[1:3])
+functions, modules, work = sys.argv[1].split(), sys.argv[2].split(), sys.argv[3]
 for name in functions:
     if hasattr(os, name):
         delattr(os, name)
 for name in modules:
     sys.modules[name] = None
-if functions:
-    del signal.SIGHUP
-    plain = ctypes.CDLL
+del signal.SIGHUP
+plain = ctypes.CDLL
 
-    def library(name, *given, **named):
-        if name is None:
-            raise TypeError("bad argument type for built-in operation")
-        return plain(name, *given, **named)
+def library(name, *given, **named):
+    if name is None:
+        raise TypeError("bad argument type for built-in operation")
+    return plain(name, *given, **named)
 
-    ctypes.CDLL = library
-
-import bigforest
+ctypes.CDLL = library
+names = {}
+exec(work, names)
+print(names["digest"])
+"""
+WORK = """
+import hashlib
+import bigforest, numpy, polars
 
 draw = numpy.random.default_rng(3)
 rows = 66_000  # more than a block, else there are no passes
@@ -48,20 +54,21 @@ forest = bigforest.train("table.parquet", "y", **options, memory=memory, out="a.
 bigforest.predict_file(forest, "table.parquet", "found.parquet", proba=True)
 explained = forest.explain("table.parquet", parts="permutation")["permutation"]
 frames = (forest.nodes.collect(), forest.oob.rows.lazy().collect(), polars.read_parquet("found.parquet"), explained)
-print(hashlib.sha256(repr([frame.rows() for frame in frames]).encode()).hexdigest())
+digest = hashlib.sha256(repr([frame.rows() for frame in frames]).encode()).hexdigest()
 """
 
 
-def digest(folder: Path, functions: str = "", modules: str = "") -> str:
-    """Return the digest of a training by passes, its predictions and an explanation, without these names of `os`."""
-    folder.mkdir()
-    command = [sys.executable, "-c", PROGRAM, functions, modules]
+def test_passes__without_calls_that_other_systems_lack(tmp_path: Path) -> None:
+    """The digests of a training by passes, its predictions and an explanation are equal."""
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    with chdir(tmp_path / "with"):
+        here: dict[str, Any] = {}
+        exec(WORK, here)
+    folder = tmp_path / "without"
+    command = [sys.executable, "-c", WITHOUT, FUNCTIONS, MODULES, WORK]
     # A temporary folder of its own: other processes remove folders without a lock.
     environ = os.environ | {"TMPDIR": str(folder)}
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
-
-
-def test_passes__without_calls_that_other_systems_lack(tmp_path: Path) -> None:
-    assert digest(tmp_path / "without", FUNCTIONS, MODULES) == digest(tmp_path / "with")
+    assert done.stdout.splitlines()[-1] == here["digest"]
