@@ -44,11 +44,11 @@ def flights(rows: int, seed: int) -> pl.DataFrame:
     ).with_columns(pl.col("wind").fill_nan(None))
 
 
-def fill(folder: Path) -> None:
-    """Put `examples` and the tables that the pages name into a folder."""
+def fill(folder: Path, rows: int = 1200) -> None:
+    """Put `examples` and the tables that the pages name, of so many flights, into a folder."""
     if not (folder / "examples").exists():
         (folder / "examples").symlink_to(EXAMPLES, target_is_directory=True)
-    table = flights(1200, 1)
+    table = flights(rows, 1)
     table.drop("delay").write_parquet(folder / "flights.parquet")
     (folder / "flights").mkdir(exist_ok=True)
     for part in range(2):
@@ -58,12 +58,12 @@ def fill(folder: Path) -> None:
     x, y = draw.random((2, 200))
     noisy = np.where(x + draw.normal(0, 0.4, 200) > 0.5, "u", "v")
     pl.DataFrame({"a": x, "b": y, "y": noisy}).write_parquet(folder / "table.parquet")
-    new = flights(300, 2).drop("delay", "late")
+    new = flights(rows // 4, 2).drop("delay", "late")
     new.write_parquet(folder / "new.parquet")
     new.write_csv(folder / "new.csv")
     new.write_csv(folder / "others.csv", separator="~")
     for name, seed in (("test", 3), ("tuning", 4), ("more", 5)):
-        flights(300, seed).drop("delay").write_parquet(folder / f"{name}.parquet")
+        flights(rows // 4, seed).drop("delay").write_parquet(folder / f"{name}.parquet")
 
 
 def show_tables_and_figures() -> None:

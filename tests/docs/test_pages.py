@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 import bigforest
@@ -93,7 +95,7 @@ def test_page__commands_run_one_after_the_other_and_its_python_after_them(
     page: Path, server: CommandServer, tmp_path: Path
 ) -> None:
     name = _name(page)
-    fill(tmp_path)
+    fill(tmp_path, rows=400)  # a third of what the pages show: that commands run is what is tested
     shown = f"docs/{name}" in SHOWN  # then its blocks with outputs are run below
     code, _, err = _shell(server, script(page, shown=shown), tmp_path)
     assert code == 0, err
@@ -102,6 +104,19 @@ def test_page__commands_run_one_after_the_other_and_its_python_after_them(
     program = "\n".join([GIVEN.get(name, ""), *blocks(page, "python")])
     with chdir(tmp_path):
         exec(compile(program, name, "exec"), {"__name__": "page"})
+
+
+def test_shrinkage__values_follow_from_the_tables(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with chdir(tmp_path):
+        forest = bigforest.train("table.parquet", "y", trees=7, shrink="auto", out="table.forest")
+        found: dict[str, pl.DataFrame] = {}
+        exec(blocks(DOCS / "guide" / "shrinkage.md", "python")[0], found)
+    assert forest.shrinkage.amount > 0
+    values = {(tree, node): f for tree, node, f in found["values"].rows()}
+    table = pl.read_parquet(tmp_path / "table.parquet")
+    expected = [np.mean([values[tree, leaf] for tree, leaf in enumerate(row)], axis=0) for row in forest.apply(table)]
+    np.testing.assert_allclose(forest.predict_proba(table).to_numpy(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", SHOWN)
