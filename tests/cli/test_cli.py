@@ -27,23 +27,6 @@ from cli.config import CONFIG
 from cli.tables import IMAGES
 from tests.commands import Run
 
-COMMANDS = [
-    "train",
-    "predict",
-    "oob",
-    "inspect",
-    "encode",
-    "plan",
-    "merge",
-    "prune",
-    "calibrate",
-    "shrink",
-    "validate",
-    "export",
-    "images",
-    "simulate",
-]
-
 # Where the command line and the function of the same name may differ: what only a terminal has.
 # What a distributed.Client, which the keyword `scheduler` takes, knows already.
 CONNECTION = {"scheduler_file", "tls_ca", "tls_cert", "tls_key"}
@@ -324,15 +307,6 @@ def test_usage__wrong_exits_with_two(run: Run, args: list[str]) -> None:
 def test_version__is_printed(run: Run) -> None:
     run("--version")
     assert (run.code, run.out) == (0, f"bigforest {bigforest.__version__}\n")
-
-
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help__fits_eighty_columns(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    run(*([command] if command else []), "--help")
-    assert run.code == 0
-    assert max(map(len, run.out.splitlines())) <= 80
-    assert not [line for line in run.out.splitlines()[1:] if line.endswith("...")]  # no help is cut off
 
 
 def test_help__names_every_option(run: Run) -> None:

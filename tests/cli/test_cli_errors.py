@@ -13,21 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigforest.storage import atomic
-from cli.app import app
 from tests.commands import Run, contents, folder, frame, run
 
 __all__ = ["folder", "run"]  # fixtures
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A forest on things.parquet."""
-    out = tmp_path_factory.mktemp("grown") / "things.forest"
-    frame().write_parquet(out.parent / "things.parquet")
-    with pytest.raises(SystemExit) as end:
-        app(["train", str(out.parent / "things.parquet"), "--out", str(out), "--trees", "5", "--quiet"])
-    assert not end.value.code
-    return out
 
 
 def write(data: pl.DataFrame) -> list[str]:
@@ -70,12 +58,6 @@ def a_comparison() -> list[str]:
     return folder_with("a.comparison", "race.json", "table.store/manifest.json", "winner.forest/run.parquet")
 
 
-def an_existing_forest() -> list[str]:
-    with pytest.raises(SystemExit):
-        app(["train", "things.parquet", "--trees", "1", "--quiet"])
-    return ["things.parquet"]
-
-
 WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "missing file": (lambda: ["nowhere.parquet"], "nowhere.parquet"),
     "missing glob": (lambda: ["nowhere/*.parquet"], "no file matches"),
@@ -104,7 +86,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["things.parquet", "--class-weight", "nowhere.json"],
         "'nowhere.json': there is no such file",
     ),
-    "output exists": (an_existing_forest, "already exists"),
+    "output exists": (lambda: ["things.parquet", "--out", *a_forest()], "already exists"),
     "not ours": (a_directory_of_yours, "not a bigforest forest"),
     "no parent": (lambda: ["things.parquet", "--out", "no/where/f"], "does not exist"),
     "bad mtry": (lambda: ["things.parquet", "--mtry", "most"], "mtry must be"),
@@ -397,9 +379,11 @@ WRONG_REST: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         "--dtype is an option of onnx",
     ),
     "no name of a table": (lambda f: options_of(f, "export", "--to", "sql", "--table", ""), "--table must be the name"),
-    "coverage of nothing": (lambda f: options_of(f, "predict", "things.parquet", "--jackknife"), "set --coverage"),
+    "coverage of nothing": (
+        lambda f: options_of(f, "predict", "things.parquet", "--jackknife"),
+        "drop --jackknife or set --coverage",
+    ),
     "rows that lack": (lambda f: options_of(f, "explain", "--permutation"), "set DATA to a table"),
-    "no dims": (lambda _: ["simulate", "trunk", "--rows", "5"], "set --dims"),
     "no bag to compare by": (lambda _: ["compare", "things.parquet", "--no-bootstrap"], "or set --bootstrap"),
     "no scheduler": (
         lambda _: ["train", "things.parquet", "--scheduler", "nowhere"],
@@ -500,7 +484,8 @@ def test_output__on_a_full_disk(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    run("train", "things.parquet", "--trees", "2", "--seed", "1", "--out", "b.forest")
+    if command == "merge":
+        run("train", "things.parquet", "--trees", "2", "--seed", "1", "--out", "b.forest")
     before = contents(folder)
     monkeypatch.setattr(atomic, "sync_all", full)
     arguments: dict[str, list[str | Path]] = {

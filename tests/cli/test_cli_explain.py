@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from typer.testing import CliRunner
 
 import bigforest as bf
@@ -18,16 +19,17 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(app, ["explain", *map(str, arguments)])
 
 
-def files(folder: Path) -> tuple[Path, Path]:
-    """A forest and its table on the disk."""
-    case = grown_case(150)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A forest on 150 rows and its table, on the disk."""
+    case, folder = grown_case(150), tmp_path_factory.mktemp("files")
     case.forest.write(folder / "a.forest")
     case.frame.write_parquet(folder / "a.parquet")
     return folder / "a.forest", folder / "a.parquet"
 
 
-def test_explain__writes_what_the_function_gives(tmp_path: Path) -> None:
-    forest, data = files(tmp_path)
+def test_explain__writes_what_the_function_gives(files: tuple[Path, Path], tmp_path: Path) -> None:
+    forest, data = files
     asked = ["--permutation", "--dependence", "--group", "two=a,b", "--feature", "a", "--feature", "a,b", "--grid", "4"]
     found = run(forest, data, "--out", tmp_path / "why", *asked, "--json")
     assert found.exit_code == 0, found.output
@@ -46,8 +48,8 @@ def test_explain__writes_what_the_function_gives(tmp_path: Path) -> None:
         assert len(own) == rows and own.equals(expected[name])
 
 
-def test_explain__without_rows_tells_of_the_trees(tmp_path: Path) -> None:
-    forest, data = files(tmp_path)
+def test_explain__without_rows_tells_of_the_trees(files: tuple[Path, Path], tmp_path: Path) -> None:
+    forest, data = files
     found = run(forest, "--out", tmp_path / "why")
     assert found.exit_code == 0, found.output
     assert "importance" in found.stdout and "rules" in found.stdout
@@ -60,8 +62,8 @@ def test_explain__without_rows_tells_of_the_trees(tmp_path: Path) -> None:
     assert run(forest, tmp_path / "copy.parquet", "--out", tmp_path / "why", "--overwrite", "--strength").exit_code == 0
 
 
-def test_explain__plans_and_does_nothing_else(tmp_path: Path) -> None:
-    forest, data = files(tmp_path)
+def test_explain__plans_and_does_nothing_else(files: tuple[Path, Path], tmp_path: Path) -> None:
+    forest, data = files
     asked = [forest, data, "--shap", "--permutation", "--out", tmp_path / "why", "--plan"]
     found = run(*asked, "--json")
     assert found.exit_code == 0, found.output
@@ -74,8 +76,8 @@ def test_explain__plans_and_does_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "why").exists()
 
 
-def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
-    forest, data = files(tmp_path)
+def test_explain__errors_are_in_the_words_of_the_command_line(files: tuple[Path, Path], tmp_path: Path) -> None:
+    forest, data = files
     pl.read_parquet(data).head(50).write_parquet(tmp_path / "half.parquet")
     for arguments, text in (
         ([forest, "--shap", "--out", tmp_path / "x"], "set DATA"),

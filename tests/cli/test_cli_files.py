@@ -49,37 +49,34 @@ def test_stdin__is_a_table(folder: Path, run: Run, stdin: io.BytesIO, kind: str)
     assert run.json("plan", "-", "--trees", "2")["rows"] == things().height
 
 
-def test_stdout__has_the_predictions_and_nothing_else(folder: Path, run: Run) -> None:
-    run("train", "things.parquet", "--trees", "3", "--out", "f", "--quiet")
-    command = [sys.executable, "-m", "cli", "predict", str(folder / "f"), "-", "--proba", "--out", "-"]
+def test_stdout__has_the_predictions_and_nothing_else(folder: Path, grown: Path) -> None:
+    command = [sys.executable, "-m", "cli", "predict", str(grown), "-", "--proba", "--out", "-"]
     text = things().write_csv().encode()
     done = subprocess.run(command, input=text, capture_output=True, cwd=Path(__file__).resolve().parents[2], check=True)
     found = pl.read_csv(done.stdout)
-    wanted = bigforest.read_forest("f").predict_proba(things())
+    wanted = bigforest.read_forest(grown).predict_proba(things())
     assert found.columns == ["prediction", *wanted.columns]
     assert found.select(wanted.columns).equals(wanted)
     assert not [line for line in done.stderr.splitlines() if b"compiling" not in line]
 
 
-def test_stdout__is_not_for_both(folder: Path, run: Run) -> None:
-    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
-    run("predict", "f", "things.parquet", "--out", "-", "--json")
+def test_stdout__is_not_for_both(folder: Path, run: Run, grown: Path) -> None:
+    run("predict", grown, "things.parquet", "--out", "-", "--json")
     assert run.code == 2
     assert "cannot both go to standard output" in run.err
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".ndjson", ".jsonl", ".parquet"])
-def test_predict__the_kind_of_file_is_its_ending(folder: Path, run: Run, ending: str) -> None:
-    run("train", "things.parquet", "--trees", "3", "--out", "f", "--quiet")
+def test_predict__the_kind_of_file_is_its_ending(folder: Path, run: Run, grown: Path, ending: str) -> None:
     for more in ([], ["--overwrite"]):
-        run("predict", "f", "things.parquet", "--proba", "--out", f"p{ending}", "--quiet", *more)
+        run("predict", grown, "things.parquet", "--proba", "--out", f"p{ending}", "--quiet", *more)
         assert (run.code, run.err) == (0, "")
     read = {
         ".csv": pl.read_csv,
         ".tsv": lambda path: pl.read_csv(path, separator="\t"),
         ".parquet": pl.read_parquet,
     }.get(ending, pl.read_ndjson)
-    run("predict", "f", "things.parquet", "--proba", "--out", "expected", "--quiet")
+    run("predict", grown, "things.parquet", "--proba", "--out", "expected", "--quiet")
     assert read(f"p{ending}").equals(pl.read_parquet("expected"))  # type: ignore[operator]
 
 
@@ -104,11 +101,10 @@ def test_predict__what_a_text_cannot_hold(folder: Path, run: Run, column: pl.Exp
     assert not Path(f"p{ending}").exists()
 
 
-def test_predict__another_text_is_not_replaced(folder: Path, run: Run) -> None:
-    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+def test_predict__another_text_is_not_replaced(folder: Path, run: Run, grown: Path) -> None:
     things().write_csv("things.csv")
     before = Path("things.csv").read_bytes()
-    assert run("predict", "f", "things.parquet", "--out", "things.csv", "--overwrite").code == 2
+    assert run("predict", grown, "things.parquet", "--out", "things.csv", "--overwrite").code == 2
     assert "is not a bigforest prediction" in run.err
     assert Path("things.csv").read_bytes() == before
 
@@ -181,12 +177,11 @@ def test_separator__is_kept_for_the_same_table_given_again(folder: Path, run: Ru
 
 
 @pytest.mark.parametrize("kind", ["ndjson", "parquet", "csv"])
-def test_keep__integers_of_more_than_64_bits(folder: Path, run: Run, kind: str) -> None:
-    bigforest.train(things(), trees=2, refine="off", out="f")
+def test_keep__integers_of_more_than_64_bits(folder: Path, run: Run, grown: Path, kind: str) -> None:
     numbers = [2**70 + row for row in range(len(things()))]
     getattr(things().with_columns(id=pl.Series(numbers, dtype=pl.Int128)), f"write_{kind}")(f"t.{kind}")
     for out in ("p.parquet", "p.ndjson"):
-        run("predict", "f", f"t.{kind}", "--keep", "id", "--out", out, "-q")
+        run("predict", grown, f"t.{kind}", "--keep", "id", "--out", out, "-q")
         assert (run.code, run.err) == (0, "")
     assert pl.read_parquet("p.parquet")["id"].to_list() == [str(number) for number in numbers]
 
@@ -331,10 +326,8 @@ def test_files_that_are_not_there__are_told_in_a_line(folder: Path, run: Run) ->
         assert run.code != 0 and message in run.err and "Errno" not in run.err
 
 
-def test_predictions__of_an_ending_that_is_none_of_theirs(folder: Path, run: Run) -> None:
-    pl.DataFrame({"x": range(20), "y": [0, 1] * 10}).write_parquet("t.parquet")
-    run("train", "t.parquet", "--target", "y", "--trees", "2", "--out", "t.forest")
-    run("predict", "t.forest", "t.parquet", "--out", "p.xlsx")
+def test_predictions__of_an_ending_that_is_none_of_theirs(folder: Path, run: Run, grown: Path) -> None:
+    run("predict", grown, "things.parquet", "--out", "p.xlsx")
     assert run.code != 0 and "drop .xlsx or end it in" in run.err and ".csv" in run.err
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
         (["train", "things.parquet", "--memory", "lots"], "--memory must be a size such as 4GB"),
         (["train", "things.parquet", "--memory", "1KB"], "; raise --memory to that"),
         (["train", "things.parquet", "--mtry", "50"], "lower --mtry, or set it to all"),
-        (["train", "things.parquet", "--target", "Late"], "there is no column 'Late' for --target; "),
-        (["train", "things.parquet", "--weight", "w"], "there is no column 'w' for --weight; "),
         (["train", "things.parquet", "--steps", "7"], "--steps is an option of the family subspace-"),
         (
             ["train", "things.parquet", "--no-bootstrap", "--stop-oob", "0.1"],
@@ -41,13 +40,12 @@ ROOT = Path(__file__).resolve().parents[2]
             ["train", "things.parquet", "--sampling", "balanced", "--group", "x"],
             "whole groups cannot be drawn by class; drop --group or --sampling 'balanced'",
         ),
-        (["predict", "a.forest", "things.parquet", "--jackknife"], "drop --jackknife or set --coverage"),
-        (["explain", "a.forest", "--permutation"], "this needs rows: set DATA to a table"),
-        (["train", "things.parquet", "--tune", "1"], "--tune must be a number of default candidates"),
     ],
 )
-def test_error__names_options_as_users_type_them(folder: Path, run: Run, arguments: list[str], message: str) -> None:
-    bigforest.train(pl.read_parquet("things.parquet"), out="a.forest", trees=2)
+def test_error__names_options_as_users_type_them(
+    folder: Path, run: Run, grown: Path, arguments: list[str], message: str
+) -> None:
+    shutil.copytree(grown, "a.forest")
     run(*arguments)
     assert run.code == 2
     assert message in run.err
@@ -105,13 +103,12 @@ def test_json__an_error_is_an_object_too(folder: Path, run: Run, arguments: list
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no signals of closed pipes")
 @pytest.mark.parametrize(
-    "arguments", [["inspect", "f", "--features"], ["inspect", "f", "--json"], ["--help"], ["oob", "f"]]
+    "arguments", [["inspect", "things.forest", "--features"], ["inspect", "things.forest", "--json"], ["--help"]]
 )
-def test_pipe__that_is_closed_is_silent(folder: Path, arguments: list[str]) -> None:
-    bigforest.train(pl.read_parquet("things.parquet"), out="f", trees=2)
+def test_pipe__that_is_closed_is_silent(grown: Path, arguments: list[str]) -> None:
     code = "import os, sys; sys.path.insert(0, sys.argv.pop(1)); from cli.app import main; main()"
     command = [sys.executable, "-c", code, str(ROOT), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=grown.parent) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()  # before anything can have been written

@@ -17,18 +17,26 @@ COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("columns", [40, 80, 200])
-def test_help__of_every_command(run: Run, monkeypatch: pytest.MonkeyPatch, command: str, columns: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    shown = run(command, "--help").out
-    assert run.code == 0
-    # The values of an option are not broken, and may be wider.
-    lines = [line for line in shown.splitlines() if not re.match(r"  --\S+ \S+$", line)]
-    assert max(map(len, lines)) <= columns - 2
-    assert shown.count("\n\n  Example: bigforest") == 1
-    assert not re.search(r"<str>|\{[A-Z]|\[\[|\u2011", shown)
-    # An option or a name with a hyphen is on one line.
-    assert not [line for line in shown.splitlines() if re.search(r"\w-$", line)]
+def test_help__of_every_command(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    for columns in (40, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = run(command, "--help").out
+        assert run.code == 0
+        # The values of an option are not broken, and may be wider.
+        lines = [line for line in shown.splitlines() if not re.match(r"  --\S+ \S+$", line)]
+        assert max(map(len, lines)) <= columns - 2
+        assert shown.count("\n\n  Example: bigforest") == 1
+        assert not re.search(r"<str>|\{[A-Z]|\[\[|\u2011", shown)
+        # An option or a name with a hyphen is on one line.
+        assert not [line for line in shown.splitlines() if re.search(r"\w-$", line)]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help__fits_eighty_columns(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*([command] if command else []), "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines[1:] if line.endswith("...")]  # no help is cut off
 
 
 def test_help__arguments_that_may_be_left_out_are_in_brackets(run: Run) -> None:

@@ -149,8 +149,8 @@ def test_stdout__full(folder: Path, words: str) -> None:
         ("validate things.forest things.parquet --out curve.parquet", 0),
     ],
 )
-def test_stderr__full_does_not_change_the_exit_code(folder: Path, run: Run, words: str, code: int) -> None:
-    run("train", "things.parquet", "--trees", "2")
+def test_stderr__full_does_not_change_the_exit_code(folder: Path, grown: Path, words: str, code: int) -> None:
+    shutil.copytree(grown, "things.forest")
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "bigforest", *words.split()]
         ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, cwd=folder, check=False)
@@ -170,8 +170,7 @@ def test_limited_address_space__is_an_error_before_libraries_abort(folder: Path,
     )
 
 
-def test_predictions__to_a_closed_stdout(folder: Path, run: Run, streams: Streams) -> None:
-    run("train", "things.parquet", "--trees", "2")
+def test_predictions__to_a_closed_stdout(folder: Path, run: Run, grown: Path, streams: Streams) -> None:
     streams(stdout=None)
-    assert run("predict", "things.forest", "things.parquet", "--out", "-").code == 2
+    assert run("predict", grown, "things.parquet", "--out", "-").code == 2
     assert "standard output is closed; give a file" in run.err
