@@ -1,4 +1,4 @@
-"""The command `bigforest`. Every command parses, calls the Python API of the same name, and prints.
+"""The command `bigforest` with its subcommands, and the end of the program: signals, closed pipes, exit codes.
 
 Nothing of bigforest is imported here or at the top of a command's module, so that --help stays quick.
 """
@@ -87,7 +87,7 @@ def _stop(number: int, frame: Any) -> None:
 def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
     """Repeat a signal that Python ignored because it arrived in a callback of compiled code.
 
-    Most signals that arrive while kernels compile are lost: LLVM works for seconds, and calls back when it is done.
+    Otherwise most signals that arrive while kernels compile would be lost: LLVM works for seconds, then calls back.
     """
     number: int | None = None
     if isinstance(ignored.exc_value, KeyboardInterrupt):
@@ -101,7 +101,7 @@ def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def main() -> None:
-    """Run the command line. A signal that ends the program removes temporary files, as an error does."""
+    """Run the command line. SIGTERM, SIGHUP and Ctrl-C end it as an error does, so temporary files are removed."""
     sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP; nohup ignores SIGHUP, which must stay ignored
@@ -122,7 +122,7 @@ def main() -> None:
         try:
             if sys.stderr is not None:
                 sys.stderr.flush()
-        except OSError:  # a full disk: the exit code still tells
+        except OSError:  # a full disk: the exit code still tells of the error
             _drop_output(sys.stderr)
     # The reader closed the pipe. Exit quietly with the shell's code for SIGPIPE.
     _drop_output(sys.stdout)
@@ -130,13 +130,13 @@ def main() -> None:
 
 
 def _drop_output(stream: TextIO | None) -> None:
-    """Discard unprinted output. Otherwise Python would print errors about it at its end, or change the exit code."""
+    """Discard unprinted output. Otherwise Python would report errors about it at exit, or change the exit code."""
     assert stream is not None
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _flush() -> bool:
-    """Return False if the reader has closed the pipe before everything was printed."""
+    """Print buffered output. Return False if the reader closed the pipe before."""
     if sys.stdout is None:  # closed from the start
         return True
     try:

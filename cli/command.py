@@ -1,4 +1,4 @@
-"""Frame of all commands: groups of options, --separator, running, --help by panel, and the display of errors."""
+"""The frame of commands: groups of options, --separator, running, --help by panel, and the display of errors."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ import typer
 from typer.core import TyperCommand
 
 from .options import COLUMNS, FROM_FILE, PANELS, RUN, SCHEDULER, Choice
-from .running import STANDARD_INPUT, STREAM
+from .running import STANDARD_INPUT, STREAM, running
 from .show import Facts, plain, show
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
-# Parameters of commands that are tables.
+# Parameters of commands that are paths of tables, which may be CSV files.
 _TABLES = ("data", "validate")
-# Other ways to write a separator: a tab is hard to type.
+# Separators that are hard to type, as users may write them.
 _MARKS = {"tab": "\t", "\\t": "\t"}
-# Hyphen without line breaks while help is laid out; replaced before printing, so that text can be copied.
+# Advice on options that lower the memory of a command, by option.
+_LESS_MEMORY = {"threads": "use fewer --threads", "max_bins": "cap the codes with --max-bins 256"}
+# Hyphen at which help is not broken into lines. It is replaced before printing, so that text can be copied.
 _WHOLE_HYPHEN = "\N{NON-BREAKING HYPHEN}"
-# Words for the types that pydantic names in its messages.
+# Words for types in messages of pydantic, with which newer versions of typer check values.
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -42,10 +44,12 @@ _TYPES = {
 
 
 def _mark(text: str | None) -> str | None:
-    """Return a separator as one character. Raises BadParameter."""
+    """Return a separator as one ASCII character. Raises BadParameter."""
     mark = None if text is None else _MARKS.get(text, text)
     if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n\0'):
-        raise typer.BadParameter(f"it must be one character of ASCII, or tab, not {text!r}")
+        raise typer.BadParameter(
+            f"it must be tab, or one character of ASCII other than quotes and line ends, not {text!r}"
+        )
     return mark
 
 
@@ -53,7 +57,7 @@ _SEPARATOR = Annotated[
     str | None,
     typer.Option(
         metavar="CHAR",
-        help="Separator of values in CSV files: one character, or tab. Default: found from the header.",
+        help="Separator of values in CSV files: one character, or tab. Default: detected from the header.",
         callback=_mark,
         rich_help_panel=COLUMNS,
     ),
@@ -65,12 +69,12 @@ def command(
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
     """Return a decorator that turns a function into a command. The function returns facts, which `draw` prints.
 
-    run, groups  options by group. A parameter of the function with the name of a group receives a dictionary of the
-                 options of the group that the user gave.
-    progress     add a listener that shows progress, and the client of a cluster, to `run`; add the seconds and the
-                 statistics of the workers to the facts.
+    run, groups  options by group. The parameter of the function with the name of a group receives a dictionary: the
+                 options of the group that the user gave, with their values.
+    progress     add a listener that shows progress to `run`, and the client of a cluster if one is selected; add the
+                 seconds, the statistics of the workers and, for --json, the notices to the facts.
 
-    A command that reads tables also has --separator.
+    A command with a parameter in _TABLES also has --separator.
     """
     groups["run"] = run
 
@@ -107,7 +111,7 @@ def command(
 
 
 def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str, Choice]]) -> list[inspect.Parameter]:
-    """Return the parameters of a command: the parameters of its function, with the options of a group in its place."""
+    """Return the parameters of a command: those of its function, but for each group its options."""
     parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         if parameter.name not in groups:
@@ -123,8 +127,6 @@ def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str
 def _with_progress(
     context: typer.Context, function: Callable[..., Facts], values: dict[str, Any], *, quiet: bool, json: bool
 ) -> dict[str, Any]:
-    from .running import running
-
     begin, run = perf_counter(), values["run"]
     scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
     names = _command_line_names(context.command)
@@ -138,7 +140,7 @@ def _with_progress(
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
     """Set the separator of the tables of a command. Raises ConfigError if no table is a CSV file.
 
-    tables  for each table, the dictionary of its argument and the name of the argument.
+    tables  for each table, the dictionary that contains its path, and the key.
     """
     from bigforest.errors import ConfigError
     from bigforest.source.files import SeparatedPath, may_be_csv
@@ -152,7 +154,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 
 def _check_place(table: str) -> None:
-    """Raise the API's error if the table does not exist, before costly imports."""
+    """Raise the API's error for a table that does not exist, before costly imports."""
     if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (False for an invalid path)
         from bigforest.source.files import find_files
 
@@ -184,7 +186,7 @@ class GuardedCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, without line breaks at the hyphens of options and names."""
-        formatter.width = min(formatter.width, shutil.get_terminal_size().columns - 2)  # click stops at 50
+        formatter.width = min(formatter.width, shutil.get_terminal_size().columns - 2)  # click's minimum is 50
         text, self.help = self.help, _unbroken(self.help or "")
         try:
             super().format_help(ctx, formatter)
@@ -207,7 +209,7 @@ class GuardedCommand(TyperCommand):
                     formatter.write_dl(whole, col_max=min(30, formatter.width // 3))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. If they are wrong, show the usage."""
+        """Parse the arguments. Add hints to errors of usage, and print all errors as objects too with --json."""
         arguments = list(args)  # typer empties `args`
         try:
             self._check_once(ctx, arguments)
@@ -227,7 +229,7 @@ class GuardedCommand(TyperCommand):
             ctx.close()  # removes the copy of standard input
             if isinstance(error, OSError) and {"-h", "--help"} & {*arguments}:
                 raise  # the help could not be printed
-            if not hasattr(error, "format_message"):  # raised while standard input was copied
+            if not hasattr(error, "format_message"):  # of bigforest, or raised while standard input was copied
                 raise self._refused(ctx, error, wants_json="--json" in arguments) from error
             _say_type(error, ctx, arguments)
             _say_extra(error)
@@ -237,7 +239,10 @@ class GuardedCommand(TyperCommand):
             raise
 
     def _check_once(self, ctx: Any, arguments: list[str]) -> None:
-        """Raise ConfigError for an option given several times: click would silently take the last value."""
+        """Raise ConfigError for an option that is given several times or with its opposite.
+
+        click would silently take the last value. Flags may be repeated.
+        """
         order: list[Any] = self.make_parser(ctx).parse_args(args=list(arguments))[2]
         if any(parameter.name == "help" for parameter in order):
             return
@@ -254,9 +259,10 @@ class GuardedCommand(TyperCommand):
                 raise ConfigError(f"{name} and {other} exclude each other; keep one")
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Exit with 2 for an error of the user, 1 for a fault of the program, 130 after Ctrl-C.
+        """Run the command. Exit with 2 for an expected error, 1 for a fault of the program, 130 after Ctrl-C.
 
-        After another signal that ends the program, exit with 128 plus its number.
+        Expected are errors of bigforest, of the system (OSError), and a lack of memory or threads. After another signal
+        that ends the program, exit with 128 plus its number.
         """
         try:
             return super().invoke(ctx)
@@ -270,14 +276,14 @@ class GuardedCommand(TyperCommand):
         from bigforest.errors import write_names
 
         names = _command_line_names(ctx.command)
-        message, code = _message_and_code(error, names)
+        message, code = _message_and_code(error, ctx.command, names)
         # A note says how to continue an interrupted run.
         notes = [write_names(getattr(note, "text", note), names.get) for note in getattr(error, "__notes__", [])]
         message = "; ".join([message, *notes])
         message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
         if ctx.find_root().params.get("debug"):
             traceback.print_exception(error)
-        with suppress(OSError):  # a full standard error: the exit code still tells
+        with suppress(OSError):  # a full standard error: the exit code still tells of the error
             _print_error(message)
         if wants_json:
             with suppress(OSError):  # standard output may be what failed
@@ -294,7 +300,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Name the expected type of a wrong value in the error, and the configuration file that contains the value."""
+    """Name the expected type of a wrong value in the error, and the configuration file if the value is from there."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -309,7 +315,7 @@ def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
 
 
 def _say_extra(error: Any) -> None:
-    """Add a hint to an error about too many arguments, which an unquoted glob or a list with spaces causes."""
+    """Add a hint to an error about too many arguments if its cause is a list with spaces or an unquoted glob."""
     found = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", getattr(error, "message", ""))
     if found is None:
         return
@@ -321,7 +327,7 @@ def _say_extra(error: Any) -> None:
 
 
 def _suggest_option(error: Any, command: Any) -> None:
-    """Suggest an option in an error about an unknown option that scikit-learn or another tool has."""
+    """Suggest our option in an error about an unknown one if scikit-learn or another tool names it so."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES
@@ -333,7 +339,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return how users of this command type the options and functions that messages name."""
+    """Return the options and functions that messages name, as users of this command type them, by name in the API."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}
@@ -350,8 +356,8 @@ def _command_line_names(command: Any) -> dict[str, str]:
     return names
 
 
-def _message_and_code(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
-    """Return the message for an error, with the names of the command line, and the exit code."""
+def _message_and_code(error: BaseException, command: Any, names: Mapping[str, str]) -> tuple[str, int]:
+    """Return the message for an error of a command, with the names of the command line, and the exit code."""
     from bigforest.errors import BigForestError, write_names
 
     if isinstance(error, KeyboardInterrupt):
@@ -365,10 +371,13 @@ def _message_and_code(error: BaseException, names: Mapping[str, str]) -> tuple[s
         called = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
         where = error.filename or ("standard output" if called & {"echo", "show", "output_at"} else "")
         return f"{error.strerror or error}{where and f': {where}'}", EXIT_BAD_INPUT
+    own = {parameter.name for parameter in command.params}
     if isinstance(error, MemoryError):
-        return "not enough memory; use fewer --threads or cap the codes with --max-bins 256", EXIT_BAD_INPUT
+        advice = " or ".join(text for name, text in _LESS_MEMORY.items() if name in own)
+        return f"not enough memory{advice and f'; {advice}'}", EXIT_BAD_INPUT
     if str(error) == "can't start new thread":
-        return "the system starts no more threads; use fewer --threads or raise its limit (ulimit -u)", EXIT_BAD_INPUT
+        fewer = "use fewer --threads or " if "threads" in own else ""
+        return f"the system starts no more threads; {fewer}raise its limit (ulimit -u)", EXIT_BAD_INPUT
     detail = f"{type(error).__name__}: {error}".splitlines()[0]
     return (
         f"unexpected {detail}; run `bigforest --debug ...` again for the traceback and report it",

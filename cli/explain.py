@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-# Rows of a table that are printed; the file has all rows.
+# Number of features that are printed; the tables have all of them.
 SHOWN = 10
 
-# A name in quotes, to the comma after it.
+# A name in quotes, with the comma after it.
 _QUOTED = re.compile(r'"((?:[^"]|"")*)",')
 
 
@@ -44,7 +44,10 @@ def _groups(texts: list[str]) -> dict[str, str]:
 
 
 def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
-    """Split a list at its commas into names. The name of a feature may contain commas; quotes are read as in CSV."""
+    """Split a list into names at its commas. Quotes are read as in CSV.
+
+    Names of features may contain commas: the longest beginning of the list that is a feature is the next name.
+    """
     names, left = [], f"{text},"
     while left:
         quoted = _QUOTED.match(left)
@@ -71,33 +74,36 @@ EXPLAIN = {
     "groups": option(
         list[str],
         "NAME=COL,COL",
-        "Features permuted together. Repeat for more.",
+        "Features to permute together. Repeat for more.",
         "--group",
         read=_groups,
     ),
     "new_rows": flag("DATA is not the training table: all of its rows are out of bag.", "--new-rows"),
-    "classes": option(list[str], "CLASS", "Class to explain; repeat for more.", "--class"),
+    "classes": option(
+        list[str], "CLASS", "Class to explain; repeat for more. Default: all, or the second of two.", "--class"
+    ),
     "features": option(
         list[str],
         "COL[,COL]",
-        "Feature, or two, to vary; repeat for more.",
+        "Feature of dependence and effects, or two to vary together; repeat for more.",
         "--feature",
     ),
     "grid": option(int, "N", "Maximum number of values at which a feature is varied.", default=20),
-    "individual": option(int, "N", "Rows whose curves of single features are kept.", default=0),
+    "individual": option(int, "N", "Number of sampled rows whose own curves are kept too.", default=0),
     "sample": option(
         int,
         "N",
-        "Rows to draw. Default: 1000 for dependence and local, 100 for interactions, 10000 for proximities.",
+        "Number of rows to sample. Default: 1000 for dependence, effects and local, 100 for interactions, 10000 for "
+        "proximities; for filling all with a missing value.",
     ),
     "rows": option(
         list[int],
         "N",
-        "Row to explain in local, interactions, proximities and filling. Repeat for more.",
+        "Row for local, interactions, proximities and filling, from 0, instead of a sample. Repeat for more.",
         "--row",
     ),
-    "neighbors": option(int, "N", "Neighbors kept for each row.", default=10),
-    "rules": option(int, "N", "Leaves shown as rules in text.", default=20),
+    "neighbors": option(int, "N", "Number of neighbors to keep for each row.", default=10),
+    "rules": option(int, "N", "Number of leaves to show as rules.", default=20),
     "seed": option(int, "N", "Seed of permutations and samples.", default=0),
     "plan": flag("Show an estimate of disk, memory and time, and do nothing else.", "--plan"),
 }
@@ -164,7 +170,7 @@ def explain(
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:
-    """Print the largest importances of a table, or the strength of all trees together, which is its last row."""
+    """Print the largest importances of a table, or of the table "strength" the last row, about all trees."""
     if name == "strength":
         lines((name, "and correlation of the trees"))
         frame = frame.tail(1)
@@ -190,8 +196,10 @@ PLOT = {
     "format": option(str, "svg|png|html", "Format of the files.", default="svg"),
     "row": option(int, "N", "Row of the waterfall, from 0.", default=0),
     "tree": option(int, "N", "Tree to draw, from 0.", default=0),
-    "depth": option(int, "N", "Levels of the tree to draw, at most 8.", default=3),
-    "features": option(list[str], "COL", "Feature of dependence, or two of surface; repeat for more.", "--feature"),
+    "depth": option(int, "N", "Levels of the tree to draw below the root, at most 8.", default=3),
+    "features": option(
+        list[str], "COL", "Feature of dependence, or one of the two of surface; repeat for more.", "--feature"
+    ),
     "label": option(
         str,
         "CLASS",
@@ -243,10 +251,13 @@ def report(
     forest: options.ForestFolder,
     data: Annotated[
         str | None,
-        options.argument("DATA", "The training table. Adds slices with large errors and the dependence on features."),
+        options.argument(
+            "DATA",
+            "The training table, for sections about rows: slices with large errors, dependence on features, and more.",
+        ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
-    trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,
+    trees: Annotated[int, typer.Option(metavar="N", help="Number of trees to draw.")] = 3,
     *,
     run: Given,
 ) -> Facts:

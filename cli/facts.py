@@ -34,7 +34,10 @@ def training_facts(forest: Forest) -> dict[str, Any]:
 
 
 def error_facts(forest: Forest) -> dict[str, Any] | None:
-    """Return the out-of-bag error or regression metrics, and the number of rows; None without a report."""
+    """Return the out-of-bag error, log loss and AUC, or the metrics of a regression, with the number of rows.
+
+    Keys "weighted" and "biased" are present if they are true. Return None without a report.
+    """
     if not forest.has_oob:
         return None
     weighted = {"weighted": True} if forest.oob.weighted else {}
@@ -47,9 +50,7 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
 
 
 def choice_facts(found: Choice) -> dict[str, Any]:
-    """Return the value chosen (lambda, power or rounds), the out-of-bag loss of each value tried, and the cross-fitted
-    loss.
-    """
+    """Return lambda, power or rounds: the value, the out-of-bag loss of each value tried, and the cross-fitted loss."""
     name = found.NAME
     return {
         name: found.amount,
@@ -59,7 +60,7 @@ def choice_facts(found: Choice) -> dict[str, Any]:
 
 
 def oob_facts(forest: Forest) -> dict[str, Any]:
-    """Return the out-of-bag report without its rows."""
+    """Return the out-of-bag report without its table of rows. Raises ConfigError if there is none."""
     return {
         "forest": str(forest.directory),
         "trees": forest.trees,

@@ -1,4 +1,4 @@
-"""bigforest inspect"""
+"""The command inspect: options, training table and size of a forest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .train import draw_candidates
 if TYPE_CHECKING:
     from bigforest import Forest
 
-# Classes that are named; more are only counted.
+# Maximum number of classes to name.
 LABELS = 10
 _NO_REPORT = "no estimate, because the forest was merged"
 
@@ -26,7 +26,7 @@ def inspect(
         bool, typer.Option("--features", help="Also show every feature, the most important first.")
     ] = False,
     config: Annotated[
-        bool, typer.Option("--config", help="Print its options as a file for train --config, and nothing else.")
+        bool, typer.Option("--config", help="Print its options as a TOML file for train --config, and nothing else.")
     ] = False,
     json: options.Json = False,
 ) -> None:

@@ -1,7 +1,4 @@
-"""Options and arguments that commands share, and options in a TOML file.
-
-A function of a command receives each group of options as one dictionary.
-"""
+"""Options and arguments that commands share, and options in a TOML file."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ import typer
 
 from .running import table_of
 
-# The panels of --help, in their order.
+# Panels of --help, in this order.
 COLUMNS = "columns"
 RUN = "run"
 PANELS = ("arguments", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
 
 
-# Options of a group that the user gave, by their names in the API.
+# Values of the options of a group that the user gave, by their names in the API.
 Given = dict[str, Any]
 
 
@@ -47,7 +44,7 @@ def option(
 ) -> Choice:
     """Declare an option of type `kind` with its help text.
 
-    names    names that replace the default --name-with-dashes.
+    names    what users type. By default -- and the name in the API, with dashes.
     default  default in --help; None if the API chooses it.
     panel    panel of --help.
     read     function that converts the value.
@@ -60,29 +57,29 @@ def option(
 
 
 def flag(text: str, *names: str, panel: str | None = None) -> Choice:
-    """Declare an option without a value. Parameters as of `option`."""
+    """Declare an option without a value. The parameters are those of `option`."""
     return option(bool, None, text, *names, default=False, panel=panel)
 
 
 def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
-    """Return the options `names` of a group, in the order of the group."""
+    """Return some options of a group, in the order of the group."""
     requested = set(names)
     assert requested <= set(group), requested - set(group)
     return {name: choice for name, choice in group.items() if name in requested}
 
 
 def values_of_lists(texts: Iterable[str]) -> list[str]:
-    """Return all values of a repeated option. Each of `texts` has values separated by commas."""
+    """Return all values of a repeated option whose `texts` are lists of values with commas."""
     return [value for text in texts for value in text.split(",")]
 
 
 def count_or_word(text: str) -> str | int:
-    """Return text as a whole number if it is one."""
+    """Return a text of digits as a number, any other text unchanged."""
     return int(text) if text.isdecimal() else text
 
 
 def number_or_word(text: str) -> str | int | float:
-    """Return text as a number if it is one; the API checks it."""
+    """Return a text that is a number as that number, any other text unchanged. The API checks both."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
@@ -112,17 +109,17 @@ _RUN_OPTIONS = {
     "overwrite": flag("Replace an existing output.", "--overwrite", panel=RUN),
     "json": flag("Print one JSON object and nothing else.", "--json", panel=RUN),
     "quiet": flag("Print errors only.", "--quiet", "-q", panel=RUN),
-    "threads": option(int, "N", "Worker threads. Default: all processors.", panel=RUN),
-    "scratch": option(str, "DIR", "Folder for temporary files. Default: that of the system.", panel=RUN),
+    "threads": option(int, "N", "Number of worker threads. Default: all processors.", panel=RUN),
+    "scratch": option(str, "DIR", "Folder for temporary files. Default: the one of the system.", panel=RUN),
     "memory": option(str, "SIZE", "Memory limit, such as 4GB. Default: none.", panel=RUN),
 }
 SCRATCH_BESIDE = option(str, "DIR", "Folder for temporary files. Default: next to the forest.", panel=RUN)
 SCHEDULER = {
     "scheduler": option(str, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://. Default: threads.", panel=RUN),
     "scheduler_file": option(str, "FILE", "Scheduler file of the Dask scheduler to run on.", panel=RUN),
-    "tls_ca": option(str, "PEM", "For tls://: the certificate of the authority.", panel=RUN),
-    "tls_cert": option(str, "PEM", "For tls://: the certificate to show the scheduler.", panel=RUN),
-    "tls_key": option(str, "PEM", "For tls://: the key of that certificate.", panel=RUN),
+    "tls_ca": option(str, "PEM", "For tls://: certificate of the authority.", panel=RUN),
+    "tls_cert": option(str, "PEM", "For tls://: certificate to show the scheduler.", panel=RUN),
+    "tls_key": option(str, "PEM", "For tls://: key of the certificate of --tls-cert.", panel=RUN),
 }
 VOTES = {
     "vote": option(
@@ -137,7 +134,7 @@ VOTES = {
 
 
 def run_options(*names: str) -> dict[str, Choice]:
-    """Return --json, --quiet and the options `names`. "scheduler" selects all options of a cluster."""
+    """Return --json, --quiet and some other options of running. The name "scheduler" means all options of a cluster."""
     requested = {"json", "quiet", *names} - {"scheduler"}
     return chosen(_RUN_OPTIONS, requested) | (SCHEDULER if "scheduler" in names else {})
 
@@ -148,12 +145,17 @@ def named_after(forest: str, suffix: str) -> str:
 
 
 DEFAULT = Path("bigforest.toml")
-# Key of the file with the options of a command, in the `meta` of its context.
+# Key of the path of the file of options in the `meta` of a command's context.
 FROM_FILE = "bigforest.config_file"
 
 
 def _read(context: typer.Context, file: str | None) -> None:
-    """Make the options in `file` the defaults of the command. Raises BadParameter."""
+    """Make the options in `file`, or else in bigforest.toml if it exists, the defaults of the command.
+
+    Options of training that this command does not have are ignored. Raises BadParameter.
+    """
+    from .config import CONFIG
+
     path = DEFAULT if file is None and DEFAULT.is_file() else file
     if path is None or context.resilient_parsing:
         return
@@ -171,6 +173,8 @@ def _read(context: typer.Context, file: str | None) -> None:
     found = {}
     for name, value in entries.items():
         option = name.replace("-", "_")
+        if option not in parameters and option in CONFIG:
+            continue
         if option not in parameters:
             near = difflib.get_close_matches(option, sorted(parameters), n=2)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -206,14 +210,14 @@ CONFIG_FILE = {"config_file": Choice(Annotated[str | None, _OPTION], None, None)
 
 
 def toml_of(options: Mapping[str, Any]) -> str:
-    """Return options as lines of TOML, without options that have no value."""
+    """Return options as lines of TOML, without those that are None or empty."""
     return "".join(f"{name} = {_written(value)}\n" for name, value in options.items() if value not in (None, (), []))
 
 
 def _written(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(name)} = {_written(entry)}" for name, entry in value.items()) + " }"
+        return "{ " + ", ".join(f"{_written(name)} = {_written(entry)}" for name, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     # JSON writes text, numbers and booleans as TOML does, except for DEL.
-    return json.dumps(value).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -10,7 +10,7 @@ import typer
 from . import options
 from .command import command
 from .options import Given, flag, option
-from .running import STREAM, output_at
+from .running import STREAM, default_output, output_at
 from .show import (
     TREES_ALONE,
     Facts,
@@ -51,7 +51,8 @@ PREDICT = {
         float,
         "SHARE",
         "Also write prediction intervals (regression: low, high) or sets (classification: set) that contain the true "
-        "value with about this probability, such as 0.9. Calibrated on out-of-bag rows.",
+        "value with about this probability, such as 0.9. Calibrated on out-of-bag rows, or on those held out by "
+        "--calibration in training.",
     ),
     "reject_above": option(
         float,
@@ -113,16 +114,15 @@ def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given
     """
     import bigforest
 
-    from .running import default_output
-
     output = settings.pop("out") if "out" in settings else default_output(data, ".predictions.parquet")
     with output_at(output, run.get("scratch")) as written:
         scores = bigforest.predict_file(forest, data, written, **settings, **run)
     return {"predictions": output, **asdict(scores)}
 
 
-# The confusion matrix of more classes than this does not fit a terminal. The most frequent mistakes are listed instead.
+# The confusion matrix of more classes does not fit a terminal: the most frequent mistakes are listed instead.
 MATRIX_CLASSES = 12
+# Number of mistakes to list.
 MISTAKES = 20
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
@@ -145,7 +145,7 @@ def _draw_oob(facts: Facts) -> None:
     lines(("out of bag", out_of_bag(facts, len(facts["metrics"]) - 1)), ("trees", count(facts["trees"])))
     typer.echo()
     if "confusion" in facts:
-        draw_metrics(facts["metrics"])
+        _draw_metrics(facts["metrics"])
         typer.echo()
         _draw_confusion(facts["confusion"])
         typer.echo()
@@ -160,7 +160,7 @@ def _draw_oob(facts: Facts) -> None:
     print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
 
 
-def draw_metrics(metrics: list[dict[str, Any]]) -> None:
+def _draw_metrics(metrics: list[dict[str, Any]]) -> None:
     """Print the metrics of all classes together, and of each class if there are at most MATRIX_CLASSES classes."""
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])

@@ -121,8 +121,8 @@ def shrink(
 ) -> Facts:
     """Shrink leaf values towards their ancestors.
 
-    A step below a node of n rows is multiplied by n / (n + LAMBDA).
-    Without --lambda the table is read again, and a new out-of-bag report is made.
+    The change of the value from a node of n rows to its child is multiplied by n / (n + LAMBDA). Without --lambda, the
+    table is read again for a new out-of-bag report; with it, the new forest has no report. A boosted stage is dropped.
 
     Example: bigforest shrink flights.forest --out shrunk.forest
     """
@@ -168,9 +168,9 @@ def merge(
     return {**training_facts(forest), "merged": list(map(asdict, pieces))}
 
 
-# Options by argument of `export_forest`, with its defaults.
+# Options by argument of `export_forest`, with its defaults, in the order of --help.
 FORMAT = {
-    "out": option(str, "FILE", "The file. Default: the name of FOREST with the suffix of the format."),
+    "out": option(str, "FILE", "The file. Default: <stem of FOREST> and the suffix of the format."),
     "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
     "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
     "keep": option(list[str], "COL", "sql: column to copy to the result; repeat for more."),

@@ -41,7 +41,7 @@ def table_of(context: typer.Context, data: str | None) -> str | None:
 
 @contextmanager
 def output_at(out: str, scratch: str | None) -> Iterator[str]:
-    """Yield the path of an output: `out`, or, for "-", a CSV file that is printed when the block ends."""
+    """Yield the path of an output: `out`, or, for "-", a temporary CSV file that is printed after the block."""
     if out != STREAM:
         yield out
         return
@@ -60,9 +60,9 @@ def output_at(out: str, scratch: str | None) -> Iterator[str]:
 
 
 def default_output(data: str, suffix: str) -> str:
-    """Return the default path of the output, in the current folder: flights<suffix> for flights.csv.
+    """Return the default path of an output, in the current folder: flights<suffix> for flights.csv or flights.store.
 
-    Raises DataError if nothing exists at `data`.
+    Raises DataError if there is no table at `data`.
     """
     from bigforest.source.files import find_files
     from bigforest.storage.paths import as_path
@@ -77,7 +77,7 @@ def default_output(data: str, suffix: str) -> str:
 def running(
     scheduler: dict[str, Any], *, quiet: bool, json: bool, name_of: Callable[[str], str | None]
 ) -> Iterator[tuple[Any, Ledger]]:
-    """Yield the argument `scheduler` of the API, and the listener.
+    """Yield the client of a cluster, or None for threads, and the listener.
 
     scheduler  options that select a cluster; empty for threads.
     quiet      show no progress.
@@ -126,9 +126,10 @@ def _scheduler(
 
 
 class Ledger:
-    """Listener that keeps the statistics of workers and, for --json, the notices. It passes all other events on.
+    """Listener that keeps the statistics of workers and, with `name_of`, the notices. It passes all other events on.
 
-    name_of  function that returns the name of an option in notices; None to pass notices on.
+    name_of  function that returns the name of an option in notices; None to pass notices on, too. Notices about
+             compiling are always passed on.
     """
 
     def __init__(self, listener: Listener, name_of: Callable[[str], str | None] | None) -> None:
@@ -157,5 +158,6 @@ class Ledger:
         return {name: entries for name, entries in found.items() if entries}
 
     def pass_notices_on(self) -> None:
+        """Pass the kept notices on after all."""
         for notice in self._notices:
             self._listener(notice)

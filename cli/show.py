@@ -1,4 +1,4 @@
-"""Display of results on stdout: tables and aligned facts for people, one JSON object for programs."""
+"""Display of results on standard output: tables and aligned facts for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Width if the output goes to a file or another program, so large that nothing is folded or cut; and the width at which
-# `words` then breaks lines.
+# Width of output to a file or another program: so large that nothing is folded or cut.
 PIPE_WIDTH = 1000
+# Width at which `words` breaks lines of that output.
 PIPE_WORDS = 100
-# Smallest width of a column of text. Longer text is folded if the table is wider than the terminal.
+# Minimum width of a column of text, whose text is folded if the table is wider than the terminal.
 _MIN_TEXT = 8
-# Remark on errors by number of trees if the forest has a boosted stage.
+# Remark on errors by number of trees, for a forest with a boosted stage.
 TREES_ALONE = "trees alone, without the boosted stage"
 # Spaces between columns.
 _GAP = 2
@@ -37,7 +37,7 @@ def show(facts: Facts, draw: Callable[[Facts], None], *, json: bool, quiet: bool
 
 
 def lines(*pairs: tuple[str, str]) -> None:
-    """Print names and values in two columns; a long value is folded under its own column."""
+    """Print names and values in two columns. Long values are folded within their column."""
     from rich.table import Table
     from rich.text import Text
 
@@ -55,7 +55,7 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Return a long value for `lines`, with line breaks unless a terminal folds it."""
+    """Return a long value for `lines`, with line breaks if the output is no terminal, which would fold it."""
     return text if _console().is_terminal else fill(text, PIPE_WORDS, break_long_words=False, break_on_hyphens=False)
 
 
@@ -81,14 +81,17 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left:
 
 
 def count(number: int, noun: str = "") -> str:
-    """Return 12,345 or, with a noun, 1 row and 12,345 rows."""
+    """Return a number as text: 12,345; with a noun 1 row or 12,345 rows."""
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def rounded(value: float | None, error: float) -> str:
-    """Return a number rounded to the first digit of its standard error; to the second if the first is 1 or 2."""
+    """Return a number rounded to the first digit of its standard error, or to the second if the first is 1 or 2.
+
+    Without a standard error (0, infinite or nan) it has six significant digits. None is "unknown".
+    """
     if value is None:
         return "unknown"
     if not (math.isfinite(value) and 0.0 < error < math.inf):
@@ -98,29 +101,29 @@ def rounded(value: float | None, error: float) -> str:
 
 
 def share_error(share: float, rows: int) -> float:
-    """Return the standard error of a share of rows, also for the shares 0 and 1."""
+    """Return the standard error of a share of rows: above 0 even for the shares 0 and 1; infinite without rows."""
     return math.sqrt((max(0.0, share * (1.0 - share)) + 1.0 / rows) / rows) if rows else math.inf
 
 
 def mean_error(mean: float, rows: int) -> float:
-    """Return the standard error of a mean loss, whose standard deviation is assumed to be about the mean."""
+    """Return the standard error of a mean loss, if its standard deviation equals the mean; infinite without rows."""
     return abs(mean) / math.sqrt(rows) if rows else math.inf
 
 
 def percent(share: float | None, rows: int | None = None) -> str:
-    """Return a share such as 4.21 %. With `rows`, its standard error determines the digits."""
+    """Return a share such as 4.21 %. With `rows`, the standard error determines the digits. None is "unknown"."""
     if share is None or rows is None:
         return "unknown" if share is None else f"{100 * share:.2f} %"
     return f"{rounded(100 * share, 100 * share_error(share, rows))} %"
 
 
 def number_cell(value: float | None) -> str:
-    """Return a number with six digits, such as 1.23457."""
+    """Return a number with six significant digits, such as 1.23457, or "unknown" for None."""
     return "unknown" if value is None else f"{value:.6g}"
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:
-    """Return the numbers of a column with as many decimals as give the largest four digits; "" for None."""
+    """Return the numbers of a column as text. All have the decimals that give the largest four digits; None is ""."""
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
@@ -128,7 +131,7 @@ def number_cells(values: Iterable[float | None]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return 0.42 s, 73 s or 1 h 02 min."""
+    """Return seconds as text: 0.42 s, 73 s, 5 min or 1 h 02 min."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 120:
@@ -138,7 +141,7 @@ def duration(seconds: float) -> str:
 
 
 def size(total: int) -> str:
-    """Return 0 B, 12 kB, 3.4 MB or 56 GB."""
+    """Return bytes as text: 0 B, 12 kB, 3.4 MB or 56 GB."""
     amount, unit = float(total), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1000:
@@ -157,7 +160,7 @@ def _console() -> Console:
 
 
 def _print(drawn: Table, needed: int = 0) -> None:
-    """Print without trailing spaces, at least `needed` characters wide."""
+    """Print without trailing spaces, in the width of the terminal, or in `needed` characters if it is narrower."""
     console = _console()
     console.width = max(console.width, needed)
     with console.capture() as capture:
@@ -227,7 +230,10 @@ def _named(texts: Mapping[str, str]) -> str:
 
 
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
-    """Return a line each about lambda, the power and the boosted stage, if values were tried or one is used."""
+    """Return a line each about lambda, the power and the boosted stage.
+
+    A choice that changes nothing has a line only if it was tried, and the power not even then.
+    """
     shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
     raised = _choice_line(facts["power"], "power", 1.0)
     refined = _choice_line(facts["refine"], "rounds", 0.0)

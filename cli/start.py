@@ -6,11 +6,11 @@ import sys
 
 try:
     import resource
-except ImportError:  # not POSIX: no such limits
+except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
-# Bytes of address space that a process with a few threads needs, most of all for a CSV table. With less, libraries
-# abort the process, some of them when they are loaded.
+# Bytes of address space that a process with a few threads needs; reading CSV needs most. With less, libraries abort the
+# process, some of them when they are loaded.
 _ADDRESSES = 3_500_000_000
 _HELP = {"-h", "--help", "-V", "--version"}
 

@@ -15,7 +15,7 @@ from .show import Facts, count, duration, lines, percent
 # Options by argument of `images_to_features`, with its defaults, in the order of --help.
 IMAGES: dict[str, Choice] = {
     "features": option(
-        str, "pixels|neighbours", "Pixels only, or also the directional neighbours of Ho 1995.", default="pixels"
+        str, "pixels|neighbours", "Pixels alone, or with the directional neighbours of Ho 1995.", default="pixels"
     ),
     "size": option(
         str,
@@ -24,15 +24,15 @@ IMAGES: dict[str, Choice] = {
     ),
     "crop": flag("Crop images to the bounding box of the ink.", "--crop"),
     "ink": option(int, "N", "Lowest grey value that counts as ink for --crop. Default: the threshold, or 1."),
-    "invert": flag("For dark ink on light paper.", "--invert"),
+    "invert": flag("Invert images of dark ink on light paper.", "--invert"),
     "threshold": option(int, "N", "Pixels are true from this grey value on. Default of neighbours: 128."),
     "stride": option(
-        str, "paper|full", "Neighbours at the positions of the paper, or at all positions.", default="paper"
+        str, "paper|full", "Neighbours at the positions of Ho 1995, or at all positions.", default="paper"
     ),
-    "labels": option(str, "FILE", "IDX file of labels. Default: the one next to SOURCE, by its name."),
+    "labels": option(str, "FILE", "IDX file of labels. Default: found next to SOURCE by its name."),
     "column": option(str, "NAME", "Column of images in a table. Default: the only one."),
     "target": option(str, "NAME", "Column of labels in a table. Default: target, label, class or y."),
-    "names": flag("Also write the file or number of every image, as column image.", "--names"),
+    "names": flag("Also write the column image: file or number of every image.", "--names"),
     "on_corrupt": option(
         str, "skip|refuse", "Skip damaged images and report them, or stop at the first.", default="skip"
     ),
@@ -57,8 +57,8 @@ def images(
         str,
         options.argument(
             "SOURCE",
-            "An IDX file of images, a folder with one subfolder of PNG, JPEG or TIFF files per class, or a table "
-            "with an image column.",
+            "An IDX file of images, a folder of PNG, JPEG or TIFF files or with one subfolder of them per class, or a "
+            "table with an image column.",
         ),
     ],
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
@@ -77,14 +77,18 @@ def images(
 
 # Options by argument of `bigforest.simulate`, with its defaults, in the order of --help.
 SIMULATE = {
-    "dims": option(int, "P", "Number of columns x0, x1, ... Default for shapes: 2; all others are noise."),
+    "dims": option(
+        int, "P", "Number of columns x0, x1, ... Default for shapes: 2. Further columns of shapes are noise."
+    ),
     "rotate": flag("Rotate all rows by one random rotation.", "--rotate"),
     "scale": flag("Multiply every column by a random factor from 0 to 10.", "--scale"),
     "affine": flag("Rotate, then scale.", "--affine"),
-    "outliers": option(int, "N", "Rows to append, from the same means with 4 times the covariance.", default=0),
-    "noise": option(float, "F", "Share of wrong labels in shapes. Default: 0.1."),
+    "outliers": option(
+        int, "N", "Number of rows to append, around the same means with 4 times the covariance.", default=0
+    ),
+    "noise": option(float, "F", "shapes: probability of a wrong label. Default: 0.1."),
     "truth": flag("Also write the label without noise, as truth.", "--truth"),
-    "sample": option(int, "N", "Another number draws other rows from the same distribution.", default=0),
+    "sample": option(int, "N", "Number of the sample. Another one has other rows of the same distribution.", default=0),
     "seed": option(int, "N", "Random seed. The same seed and options give the same table.", default=0),
     "out": option(str, "FILE", "The table. Default: KIND.parquet."),
 }
@@ -112,7 +116,7 @@ def simulate(
     kind: Annotated[
         str, options.argument("KIND", "trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.")
     ],
-    rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
+    rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Number of rows, without outliers.")],
     *,
     settings: Given,
     run: Given,

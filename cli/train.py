@@ -12,7 +12,7 @@ from . import options
 from .command import command
 from .config import CONFIG, STORE
 from .options import CONFIG_FILE, RUN, Given, chosen, count_or_word, option
-from .running import table_of
+from .running import default_output, table_of
 from .show import (
     Facts,
     choice_lines,
@@ -56,7 +56,7 @@ TRAIN = {
     "tune": option(
         str,
         "N|TIME",
-        "First compare N configurations, or the usual ones for a time such as 10m, and keep the best; see compare.",
+        "Compare N default configurations, or all of them within a time such as 10m, and keep the best; see compare.",
         panel=RUN,
         read=count_or_word,
     ),
@@ -82,17 +82,15 @@ def train(
     settings: Given,
     run: Given,
 ) -> Facts:
-    """Train a forest on a table or a store.
+    """Train a forest on a table, or on a store made by `bigforest encode`.
 
-    DATA may also be a store made by `bigforest encode`. An interrupted run continues with --resume
-    and gives the same forest.
+    An interrupted run continues with --resume, and the forest is the same as without the interruption.
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
     import bigforest
 
     from .facts import training_facts
-    from .running import default_output
 
     if data is None and "resume" not in settings:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
@@ -103,7 +101,7 @@ def train(
 
 
 def draw_candidates(candidates: list[Facts]) -> None:
-    """Print a line for each candidate of a comparison, and why candidates were retired."""
+    """Print a line for each candidate of a comparison, and the reason for each that was retired."""
     headings = ["candidate", "trees", "loss", "difference", "standard error", "time", ""]
     numbers = [number_cells(row[name] for row in candidates) for name in ("loss", "difference", "standard_error")]
     rows = [
@@ -144,8 +142,8 @@ COMPARE = {
     "candidates": option(
         str,
         "FILE|N",
-        "TOML file with a table of options for each candidate, the simplest first; or a number of the default "
-        "candidates. Default: all of these.",
+        "TOML file with a table of options for each candidate, the simplest first; or the number of default candidates "
+        "to compare. Default: all default candidates.",
         read=count_or_word,
     ),
     "metric": option(
@@ -157,7 +155,7 @@ COMPARE = {
     "out": option(
         str,
         "DIR",
-        "Folder of the comparison. Default: <stem of DATA>.comparison. An interrupted one is continued.",
+        "Folder of the comparison, which is continued if it was interrupted. Default: <stem of DATA>.comparison.",
         panel=options.RUN,
     ),
 }
@@ -173,14 +171,12 @@ COMPARE = {
 def compare(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
 
-    All candidates grow on one table, at first 25 trees at a time. Candidates that fall behind are retired. Training
-    options given here apply to all candidates.
+    All candidates grow on one table, at first 25 trees at a time. Candidates that fall behind are retired. Options of
+    training apply to all candidates.
 
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """
     import bigforest
-
-    from .running import default_output
 
     if "out" not in settings:
         settings["out"] = default_output(data, ".comparison")
@@ -226,7 +222,7 @@ def _store_size(facts: Facts) -> str:
 
 
 def draw_parts(facts: Facts) -> None:
-    """Print the plan of a run whose stages read their rows once."""
+    """Print the plan of an explanation: a table without passes, because each part reads the rows once."""
     lines(*_plan_lines(facts))
     typer.echo()
     stages = [_stage(stage) for stage in facts["stages"]]
@@ -270,7 +266,9 @@ def _verdict(facts: Facts) -> str:
 
 # Options by argument of `plan_training`, in the order of --help.
 OUTPUT = {
-    "out": option(str, "DIR", "Folder of the forest. Default: in the current folder.", panel=options.RUN),
+    "out": option(
+        str, "DIR", "Folder of the forest, whose disk is checked. Default: in the current folder.", panel=options.RUN
+    ),
     **CONFIG_FILE,
 }
 
@@ -342,8 +340,8 @@ def warm_up(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Kinds of forests, separated by commas: classification, regression, families other than axis and "
-            "tree, and others; or all. An unknown kind prints the list.",
+            help="Kinds of forests, separated by commas, such as classification, regression-categories or rotation; or "
+            "all. An unknown kind prints the list.",
         ),
     ] = "classification",
     *,

@@ -241,8 +241,8 @@ def command_line() -> str:
 
 
 _MODULE = '''\
-"""The options that become a TrainConfig, and those for parts of an explanation. Written by docs/options.py from their
-declarations: change these."""
+"""Options that become a TrainConfig, and options for parts of an explanation. docs/options.py writes this file from the
+declarations of the options: change the declarations."""
 
 # ruff: noqa: E501
 # fmt: off

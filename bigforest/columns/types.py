@@ -1,7 +1,6 @@
 """Types of columns, and the rules by which two cells, of the same type or of different types, have the same value.
 
-Types: which can be features, which can be compared, and the features in nested columns.
-
+The module knows the types that can be features, the types that can be compared, and the features in nested columns.
 Training, prediction, scoring, groups and intervals all compare values by the rules of this module. Nulls and NaN are
 missing.
 
@@ -256,8 +255,8 @@ def _instance(dtype: Any) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
 
 
-# Function that returns the expression which parses dates or times in text, in columns of text files or in labels. Text
-# in another form becomes null. A T between day and time is read as a space, and a slash in a day as a hyphen.
+# Function from an expression of text, in columns of text files or in labels, to the expression of the parsed dates or
+# times. Text in another form becomes null. A T between day and time is read as a space, a slash in a day as a hyphen.
 Parse = Callable[[pl.Expr], pl.Expr]
 
 _ISO = "%Y-%m-%d"

@@ -27,9 +27,9 @@ _EPSILON = np.finfo(np.float64).eps
 
 # With more classes there are no areas under the curve, because they need all probabilities sorted.
 MOST_CURVES = 100
-# Most distinct scores in memory for two classes; for more, all curves together have twice as many. Bytes of anonymous
-# memory for each score while scores are merged.
+# Most distinct scores in memory for two classes. For more classes, all curves together have at most twice as many.
 MOST_SCORES = 1 << 18
+# Bytes of anonymous memory for each score while scores are merged.
 SCORE_BYTES = 120
 
 
@@ -249,7 +249,7 @@ class Scores:
         self._merge_many()
 
     def _merge_many(self) -> None:
-        """Merge if enough scores wait: at least the free places, a quarter of `most`, and half of the merged."""
+        """Merge once the scores may exceed `most`, unless few wait in comparison with `most` or the merged ones."""
         if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
             self.merge()
 

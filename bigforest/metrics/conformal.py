@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, counted
 
-# Most bins of predictions; fewest rows of a bin, and fewest expected rows of it beyond the quantile. With fewer, the
-# quantile would be imprecise.
+# Most bins of predictions.
 MOST_BINS = 20
+# Fewest rows of a bin, and fewest of its rows that are expected to have an error above the quantile. With fewer, the
+# quantile would be imprecise.
 _BIN_ROWS = 200
 _BIN_ERRORS = 10
 # Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1, this value has the narrowest
@@ -210,8 +211,8 @@ def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.
 
     counts  int64 [categories], rows of each; their sum is enough for a quantile.
 
-    Categories with too few rows for a quantile are in one pool, with as many of the next rarest as needed. Its number
-    is that of the rarest category. Each other category is alone and has its own number.
+    Categories with too few rows for a quantile share a pool, with as many of the next rarest categories as needed. The
+    pool has the number of the rarest category. Any other category is alone, in the pool of its own number.
     """
     fewest = fewest_rows(coverage)
     rarest = np.argsort(counts, kind="stable")
@@ -327,7 +328,7 @@ class JackknifeIntervals:
 
     errors  float64 [rows], absolute error of the trees whose bags do not contain a calibration row, on this row.
     left    float64 [trees, rows], 1 if the row is not in the bag of the tree, else 0.
-    rank    rank, from 1, of the upper bound of a new row among the predictions plus errors, ascending.
+    rank    place of the upper bound of a new row, from 1, among the ascending sums of prediction and error.
     """
 
     errors: NDArray[np.float64]

@@ -75,7 +75,7 @@ class ExactSum:
 
 
 class NumberSums:
-    """Sums of the metrics of regression over rows, which come in batches. Squares are rounded once, sums are exact.
+    """Sums of the metrics of regression over rows, which come in batches. Terms are rounded to float64, sums are exact.
 
     origin   a number near the targets. It is subtracted from the targets before they are squared, to lose few digits.
     total    upper bound of the sum of the weights of all rows; None without weights.

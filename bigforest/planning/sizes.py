@@ -63,7 +63,7 @@ class Limits:
     The out-of-bag report (oob/), without a memory budget:
 
     group_bytes      bytes of trees whose votes are added together, if the table is small.
-    group_row_bytes  the same per row of the table, if it is large: growing took memory in proportion to rows.
+    group_row_bytes  these bytes per row of the table, if it is large: growing already needed memory in proportion.
 
     Quantiles (oob/leaf_targets.py), within a memory budget:
 

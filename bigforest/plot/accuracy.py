@@ -203,9 +203,9 @@ def confusion_chart(forest: Forest) -> Any:
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 # Points of the curve that are drawn.
 _REJECTION_POINTS = 500
-# The axis of the error has room for the curve from this share of the rows on.
+# The axis of errors covers the curve from this share of predicted rows on: with fewer rows, errors may be much larger.
 _FIRST = 0.05
-# Texts that are nearer to each other touch: shares of the width and of the height.
+# Texts nearer to each other would touch: shares of the width and of the height.
 _NEAR = (0.08, 0.05)
 
 
@@ -280,10 +280,13 @@ def rejection_chart(forest: Forest) -> Any:
     return finish_chart(layers, "Error of the predicted rows", caption)
 
 
-# Most classes that are shown; bins of probability; steps that scores are rounded down to; points of a drawn curve.
+# Most classes that are shown.
 _CLASSES = 6
+# Bins of probability.
 _BINS = 10
+# Scores are rounded down to multiples of 1 / STEPS.
 STEPS = 10_000
+# Points of a curve that are drawn.
 _CURVE_POINTS = 300
 _SIDE = 320
 
@@ -324,10 +327,10 @@ def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
 def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
     """Return columns score, found, false_alarms and precision, by descending score.
 
-    score         rounded down to a multiple of 1 / STEPS; the other columns are about rows with at least this score
-    found         share of the rows of the class that have it (recall, true positive rate); null if the class has no row
-    false_alarms  share of the other rows that have it (false positive rate); null if there are no other rows
-    precision     share of rows of the class among the rows that have it
+    score         rounded down to a multiple of 1 / STEPS; the rows with at least this score are predicted as the class
+    found         share of the rows of the class that are (recall, true positive rate); null if the class has no row
+    false_alarms  share of the other rows that are (false positive rate); null if there are no other rows
+    precision     share of rows of the class among the predicted rows
     """
     step = (pl.col("score") * STEPS).floor().cast(pl.Int32)
     counted = (

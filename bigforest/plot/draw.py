@@ -180,7 +180,7 @@ _PAGE = """<!DOCTYPE html>
 def converter() -> Any:
     """Return the library that draws charts without a browser.
 
-    Raises ConfigError if it is not installed, or if the limit of address space is so low that it would end the process.
+    Raises ConfigError if it is not installed, or if it would end the process because of a low limit of address space.
     """
     limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < _ADDRESSES:
@@ -220,6 +220,7 @@ def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
         made.write_bytes(content)
 
 
+# Milliseconds of a day, and of a unit of datetimes.
 _DAY = 86_400_000.0
 _UNITS = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _DATETIME = re.compile(r"Datetime\(time_unit='(ms|us|ns)'")

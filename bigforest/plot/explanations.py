@@ -58,7 +58,7 @@ def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
 
 
 def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
-    """Return the classes by descending variation of their prediction, with the feature on which it varies most."""
+    """Return the classes by descending variation: the standard deviation along the feature with the largest one."""
     spread = curves.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
     return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()

@@ -137,9 +137,9 @@ TITLES = {
 def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
     """Return the MOST_FEATURES most important features: columns feature (text), importance, lower and upper.
 
+    importance    table of explanations with columns feature, importance and standard_error; the error is null for fewer
+                  than two trees, and counts as 0
     lower, upper  importance minus and plus two standard errors
-
-    importance  columns feature, importance and standard_error, which is null for a forest of one tree.
     """
     names = pl.Series("feature", labels_of(importance["feature"].to_list()), dtype=pl.String)
     error = 2 * pl.col("standard_error").fill_null(0.0)

@@ -422,7 +422,7 @@ class Pictures:
             yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
     def _check_oob(self, classes: bool = False) -> None:
-        """Raise ConfigError without Altair, an out-of-bag report or out-of-bag rows; with `classes`, for regression."""
+        """Raise ConfigError if Altair or out-of-bag rows are lacking; with `classes`, also for a regression forest."""
         altair()
         if classes and self.forest.is_regression:
             raise ConfigError("this plot is for classification, and this is a regression forest")
@@ -483,8 +483,8 @@ class Pictures:
             return pl.concat(pieces), source.rows
 
 
-# For each plot, in their order: the condition under which it is drawn by default, one of those in `_possible` ("" for
-# never), and its arguments, by the names that `plot_forest` has for them.
+# Plots in their order. For each: the condition for drawing it by default, which `_possible` checks ("" for never), and
+# its arguments, by their names in `plot_forest`.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
     "rounds": ("rounds", ()),

@@ -134,14 +134,14 @@ def _list_values(values: list[Any]) -> str:
     return listed([one_line(value) for value in values], _LISTED)
 
 
-# Number of slices of a numeric feature.
+# Number of slices of a feature of numbers or dates.
 _PARTS = 5
-# Most slices of a category: its most frequent levels. A numeric feature with no more values, where missing counts as
-# one, has a slice for each.
+# Number of slices of a category: its most frequent levels. A feature of numbers or dates with at most as many values,
+# missing included, has a slice for each value.
 _LEVELS = 20
 # Smallest slice, in rows.
 LEAST_ROWS = 20
-# Number of features that are sliced, the most important ones.
+# Number of features to slice: the most important ones.
 _FEATURES = 50
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -192,8 +192,8 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
 
     source  training table
 
-    slice   out-of-bag rows, at least LEAST_ROWS: a fifth of a numeric feature by quantiles, one value of a feature with
-            few values, one level of a category, or the missing values
+    slice   at least LEAST_ROWS out-of-bag rows: between two quantiles of a feature of numbers or dates, or with one
+            value of it if there are few; with one level of a category; or without a value
     excess  error of the slice minus the error of all rows, in standard errors of the slice. Slices without a positive
             excess are left out. Among many slices, some have a high excess by chance
     """
@@ -364,7 +364,7 @@ def worst_classes(forest: Forest) -> pl.DataFrame:
 def _error(forest: Forest) -> str:
     counted_error = pl.DataFrame({"error": [forest.oob.error], "rows": [forest.oob.rows_used]})
     error, rows, spread = with_standard_error(forest, counted_error).row(0)
-    sure = ", with row weights"
+    sure = ", with row weights" if forest.oob.weighted else ""
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
         sure = (

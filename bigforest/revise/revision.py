@@ -186,7 +186,10 @@ def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:
-    """Return the origin of the trees of the merged forest. Raises ConfigError if a tree would occur twice."""
+    """Return the origin of the trees of the merged forest.
+
+    Raises ConfigError if a tree would occur twice, for too many trees, and for a forest without a recorded table.
+    """
     pieces: list[MergedForest] = []
     for forest in forests:
         before = sum(piece.trees for piece in pieces)
@@ -378,7 +381,7 @@ def calibrate_forest(
     10
     """
     forest = opened_forest(forest)
-    # Each row has the mean weight of the training rows, in steps of their weights.
+    # Each row weighs as much as a training row on average, in the unit of the counts.
     part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", "so probabilities stay too certain", part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)

@@ -38,7 +38,7 @@ class Purpose(IntEnum):
 class BlockDraw(IntEnum):
     """Quantity drawn for a block of rows.
 
-    Each has its own stream, so that a block of more rows begins with the rows of a block of fewer.
+    Each has its own stream, so that a longer block begins with the rows of a shorter one.
     """
 
     CLASSES = 0
@@ -98,7 +98,7 @@ class DrawnRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """Two Gaussians with means -(1, 1/sqrt 2, ..., 1/sqrt p) in class 0 and + the same in class 1.
+    """Two Gaussians with means -m in class 0 and m in class 1, m = (1, 1/sqrt 2, ..., 1/sqrt p).
 
     The covariance is the identity, or with `modified` diagonal with the variance sqrt(i) / 2 in dimension i = 1 .. p.
     """

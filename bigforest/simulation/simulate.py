@@ -45,7 +45,8 @@ MAX_CLASSES = 65_535
 ROTATE_DIMS = 4096
 MULTIMODAL_DIMS = 1024
 
-# Rows sampled for the Bayes error if `draws` is not set, and most dims for which they are: it takes about a second.
+# Default number of rows to sample for a Bayes error without a closed form, and most dims for which the default applies:
+# the sample takes about a second.
 BAYES_DRAWS = 100_000
 CHEAP_DIMS = 64
 
@@ -140,9 +141,7 @@ def _config_of(
         noise = SHAPES_NOISE if kind == "shapes" else 0.0
     if affine:
         others.update(rotate=True, scale=True)
-    values = {"rows": rows, "dims": dims, "noise": noise, **others}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-    return SimulationConfig(kind=kind, **plain)
+    return SimulationConfig(kind=kind, rows=rows, dims=dims, noise=noise, **others)
 
 
 def simulate(
@@ -192,7 +191,7 @@ def simulate(
         Number of the sample. Another number draws other rows from the same distribution (same means, rotation and
         factors), such as a test set.
     seed : int, default=0
-        Seed of all random numbers. Those of the distribution depend only on it; those of the rows also on `sample`.
+        Seed of all random numbers. The distribution depends on the seed alone, the rows also on `sample`.
     out : str, Path or None, default=None
         A Parquet file, written in bounded memory; None returns the table.
     overwrite, listener

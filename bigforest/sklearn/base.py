@@ -50,7 +50,7 @@ from bigforest.storage.paths import as_path
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
 # Names of options, as docstrings have them, and the names of the parameters.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
-# Options that name columns which `fit` adds to the table, and the parameters of `fit` that have their values.
+# Options that are columns, and the parameters of `fit` with the values of these columns.
 _ADDED = {"weight": "sample_weight", "group": "groups"}
 # Parameters for one tree on all rows, which leaves no row out of bag.
 _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}
@@ -93,8 +93,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         1 prints notices and the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
         Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
-        are always categories. Exceptions are pandas categories of dates, of fractions, or of ordered numbers, ascending
-        or descending: they are compared by value.
+        are always categories, except for pandas categories of dates, of fractions, or of numbers in ascending or
+        descending order, which are compared by value.
     memory : int or str, default=None
         Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
         on it.

@@ -338,8 +338,8 @@ def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
 def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:
     """Return the option class_weight of an output.
 
-    Weights of classes without rows are dropped, as in scikit-learn, if all classes with rows have weights. Otherwise,
-    and for a wrong weight, raises ConfigError.
+    Weights of classes without rows are dropped, as in scikit-learn, if all classes with rows have weights. Raises
+    ConfigError for a weight of a class without rows if a class with rows has none, and for a wrong weight.
     """
     if weights is None or (isinstance(weights, str) and weights in ("balanced", "balanced_subsample")):
         return weights

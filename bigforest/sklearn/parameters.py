@@ -68,7 +68,8 @@ def training_options(
         "min_split": _rows_of("min_samples_split", parameters["min_samples_split"], rows, 2),
         "sample_fraction": _share_of(parameters["max_samples"], parameters["bootstrap"], rows),
     }
-    # Weighted rows count as their mean weight after the first: one more row guarantees the share in a leaf.
+    # With weights, the first row of a leaf may weigh little and all others count as rows of mean weight: one row more
+    # guarantees the share.
     fewest = math.ceil(float(share) * rows) + (weighted and share > 0.0)
     if parameters["min_samples_leaf"] != "auto":
         fewest = max(fewest, _rows_of("min_samples_leaf", parameters["min_samples_leaf"], rows, 1))
@@ -140,8 +141,8 @@ def threads_of(n_jobs: Any) -> int | None:
 def names_of_parameters(called: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
     """Let errors name options and columns as the estimators do. Yield a function that renames both in a message.
 
-    called  parameter to write for each text in a message, such as the quoted name of a column that `fit` has added. The
-            block may add texts.
+    called  replacements in messages: a text, such as the quoted name of a column that `fit` has added, and the
+            parameter to write instead. The block may add some.
     """
 
     def renamed(message: str) -> str:

@@ -64,7 +64,7 @@ class FittedArrays(NamedTuple):
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs: each has a tree of its own."""
+        """Number of outputs of this tree, which is 1: each output has its own tree."""
         return self.value.shape[1]
 
     @property

@@ -267,6 +267,27 @@ def test_error__says_how_to_go_on(
     assert (run.code, run.out, run.err) == (code, "", f"error: {message}; {advice}\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "error: not enough memory\n"),
+        (
+            RuntimeError("can't start new thread"),
+            "error: the system starts no more threads; raise its limit (ulimit -u)\n",
+        ),
+    ],
+)
+def test_error__names_only_options_of_the_command(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, message: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(bigforest, "merge", fail)
+    run("merge", "a", "b", "--out", "c")
+    assert (run.code, run.err) == (2, message)
+
+
 def test_error__unexpected_asks_for_debug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, RuntimeError("boom\nand more"))
     run("train", "x.parquet", "--out", "f")

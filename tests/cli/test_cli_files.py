@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -189,7 +190,9 @@ def test_keep__integers_of_more_than_64_bits(folder: Path, run: Run, grown: Path
 @pytest.mark.parametrize("mark", ["", "ab", "é", '"', "\n"])
 def test_separator__is_one_character(folder: Path, run: Run, mark: str) -> None:
     run("train", "things.parquet", "--separator", mark, "--out", "f")
-    assert run.code == 2 and "it must be one character of ASCII, or tab" in " ".join(run.err.split())
+    assert run.code == 2 and "it must be tab, or one character of ASCII other than quotes and line ends" in " ".join(
+        run.err.split()
+    )
 
 
 def test_missing__words_of_csv_are_kept_for_predictions(folder: Path, run: Run) -> None:
@@ -254,6 +257,22 @@ def test_config__of_a_forest_grows_it_again(folder: Path, run: Run) -> None:
     assert first.config == second.config
     assert first.nodes.collect().equals(second.nodes.collect())
     assert run("inspect", "b", "--config").out == text
+
+
+def test_config__of_a_forest_with_any_name_of_a_column(folder: Path, run: Run) -> None:
+    target = 'a "\\\N{DELETE}\N{GRINNING FACE}'
+    things().rename({"target": target}).write_parquet("t.parquet")
+    run("train", "t.parquet", "--target", target, "--trees", "2", "--out", "a", "--quiet")
+    assert (run.code, run.err) == (0, "")
+    assert tomllib.loads(run("inspect", "a", "--config").out)["target"] == target
+
+
+def test_config__of_training_is_read_by_encode_too(folder: Path, run: Run) -> None:
+    Path("bigforest.toml").write_text("trees = 4\nmax-bins = 2\n")
+    run("encode", "things.parquet", "--out", "s")
+    assert (run.code, run.err) == (0, "")
+    store = bigforest.Store.open(Path("s"))
+    assert max(feature.codes - feature.missing for feature in store.spec.features if feature.kind == "numeric") == 2
 
 
 def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
