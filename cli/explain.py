@@ -27,16 +27,12 @@ SHOWN = 10
 _QUOTED = re.compile(r'"((?:[^"]|"")*)",')
 
 
-def _group(text: str) -> tuple[str, str]:
-    name, equals, columns = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"a group is NAME=COL,COL,..., not {text!r}", param_hint="--group")
-    return name, columns
-
-
 def _groups(texts: list[str]) -> dict[str, str]:
     groups: dict[str, str] = {}
-    for name, columns in map(_group, texts):
+    for text in texts:
+        name, equals, columns = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"a group is NAME=COL,COL,..., not {text!r}", param_hint="--group")
         if name in groups:
             raise typer.BadParameter(f"two groups are named {name!r}; name each differently", param_hint="--group")
         groups[name] = columns

@@ -44,7 +44,7 @@ def option(
 ) -> Choice:
     """Declare an option of type `kind` with its help text.
 
-    names    what users type. By default -- and the name in the API, with dashes.
+    names    names for users, such as --group. By default the name in the API, with dashes.
     default  default in --help; None if the API chooses it.
     panel    panel of --help.
     read     function that converts the value.
@@ -69,13 +69,8 @@ def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choic
 
 
 def values_of_lists(texts: Iterable[str]) -> list[str]:
-    """Return all values of a repeated option whose `texts` are lists of values with commas."""
+    """Return all values of a repeated option, whose `texts` are lists with commas between the values."""
     return [value for text in texts for value in text.split(",")]
-
-
-def count_or_word(text: str) -> str | int:
-    """Return a text of digits as a number, any other text unchanged."""
-    return int(text) if text.isdecimal() else text
 
 
 def number_or_word(text: str) -> str | int | float:
@@ -145,7 +140,7 @@ def named_after(forest: str, suffix: str) -> str:
 
 
 DEFAULT = Path("bigforest.toml")
-# Key of the path of the file of options in the `meta` of a command's context.
+# Key of the path of the configuration file in the `meta` of a command's context.
 FROM_FILE = "bigforest.config_file"
 
 

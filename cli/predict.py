@@ -83,12 +83,11 @@ def _draw_predict(facts: Facts) -> None:
     if facts["predictions"] == STREAM:
         return
     pairs = [("rows", count(facts["rows"]))]
-    labelled = count(facts["scored"], "labelled row") + (", by weight" if facts["weighted"] else "")
-    rows = facts["scored"]
+    rows, weighted = facts["scored"], ", by weight" if facts["weighted"] else ""
     if facts["mse"] is not None:
-        pairs += [("labelled", labelled.replace(" labelled", "")), *number_errors(facts, rows).items()]
+        pairs += [("labelled", count(rows, "row") + weighted), *number_errors(facts, rows).items()]
     if facts["accuracy"] is not None:
-        pairs.append(("accuracy", f"{percent(facts['accuracy'], rows)} of {labelled}"))
+        pairs.append(("accuracy", f"{percent(facts['accuracy'], rows)} of {count(rows, 'labelled row')}{weighted}"))
     if facts["metrics"]:
         whole = facts["metrics"][-1]
         names = ("f1", "precision", "recall")

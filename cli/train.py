@@ -11,7 +11,7 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG, STORE
-from .options import CONFIG_FILE, RUN, Given, chosen, count_or_word, option
+from .options import CONFIG_FILE, RUN, Given, chosen, number_or_word, option
 from .running import default_output, table_of
 from .show import (
     Facts,
@@ -58,7 +58,7 @@ TRAIN = {
         "N|TIME",
         "Compare N default configurations, or all of them within a time such as 10m, and keep the best; see compare.",
         panel=RUN,
-        read=count_or_word,
+        read=number_or_word,
     ),
     **CONFIG_FILE,
 }
@@ -144,7 +144,7 @@ COMPARE = {
         "FILE|N",
         "TOML file with a table of options for each candidate, the simplest first; or the number of default candidates "
         "to compare. Default: all default candidates.",
-        read=count_or_word,
+        read=number_or_word,
     ),
     "metric": option(
         str,
