@@ -82,9 +82,10 @@ def train(
     settings: Given,
     run: Given,
 ) -> Facts:
-    """Train a forest on a table, or on a store made by `bigforest encode`.
+    """Train a forest on a table or a store.
 
-    An interrupted run continues with --resume, and the forest is the same as without the interruption.
+    `bigforest encode` makes stores. An interrupted run continues with --resume, and the forest is the same as without
+    the interruption.
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
