@@ -190,7 +190,7 @@ def _draw_confusion(pairs: list[dict[str, Any]]) -> None:
     print_table(["truth", "predicted", "rows"], body, left=2)
 
 
-def _draw_curve(facts: Facts) -> None:
+def _draw_validation(facts: Facts) -> None:
     from bigforest.planning.sizes import milestones
 
     curve = facts["curve"]
@@ -210,7 +210,7 @@ VALIDATE = {
 
 
 @command(
-    _draw_curve,
+    _draw_validation,
     settings=VALIDATE,
     run=options.run_options("overwrite", "threads", "scratch", "memory"),
 )

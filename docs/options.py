@@ -216,9 +216,9 @@ from bigforest.options.values import Task
 Family = Literal[
 {families}
 ]
-# Families with the options and defaults of another family, and that family.
+# By family: the other family whose options and defaults it has, if any.
 OPTIONS_OF: dict[str, str] = {{{options}}}
-# Options of the family in OPTIONS_OF that a family does not have.
+# By family: the options of its family in OPTIONS_OF that it lacks.
 LACKS: dict[str, tuple[str, ...]] = {{{lacks}}}
 # Tasks of each family.
 TASKS_OF = {{{tasks}}}

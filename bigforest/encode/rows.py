@@ -72,7 +72,7 @@ _MAX_SEARCH_WEIGHT = 4095
 # A greatest common divisor is searched only if all weights are multiples of this number.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
-# Multiples of a step below this number are not exact to 53 bits.
+# Smallest step. Multiples of smaller steps are not exact to 53 bits.
 _MIN_STEP = sys.float_info.min
 
 Weights = Callable[[], Iterator[NDArray[np.float64]]]
@@ -169,7 +169,7 @@ def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
     return tuple(sorted(_class_weights(target, requested).items()))
 
 
-class Encoded(NamedTuple):
+class EncodedWeights(NamedTuple):
     """Description of the encoded weights of a table.
 
     raised  number of rows whose weight the search for splits rounds up to its smallest weight.
@@ -191,7 +191,7 @@ def encode_weights(
     *,
     regression: bool,
     divisor: float,
-) -> Encoded:
+) -> EncodedWeights:
     """Write the weight of each row as a whole number of steps. Return a description.
 
     weights  function that yields the positive weights of all rows, slice by slice. It is called two to four times.
@@ -212,7 +212,7 @@ def encode_weights(
         rough += int((np.abs(whole * step - slice_) > slice_ / 1000).sum())
         write(whole.astype(np.uint64) if wide else whole)
     if not wide:
-        return Encoded(WeightSpec(name, classes, balanced, step, largest, total, False, 1.0, total))
+        return EncodedWeights(WeightSpec(name, classes, balanced, step, largest, total, False, 1.0, total))
     most = MAX_WEIGHT if regression else _MAX_SEARCH_WEIGHT
     search = max(1.0, largest / most, total / (_MAX_SEARCH_TOTAL - rows))
     searched = raised = 0
@@ -220,7 +220,9 @@ def encode_weights(
         whole = whole_weights(slice_, step)
         searched += int(np.maximum(np.rint(whole / search), 1.0).sum())
         raised += int((whole < search).sum())
-    return Encoded(WeightSpec(name, classes, balanced, step, largest, total, True, search, searched), raised, rough)
+    return EncodedWeights(
+        WeightSpec(name, classes, balanced, step, largest, total, True, search, searched), raised, rough
+    )
 
 
 def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
@@ -298,15 +300,17 @@ def encode_target(
     listener: Listener,
     values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
-    """Read the target to find its classes or its range, unless `values` has the classes; read it again to write it.
+    """Read the target to find its classes or its range. Read it again to write it.
+
+    values  classes found before, which save the first reading if no column has weights; or None.
 
     Returns the classes or numbers found, and the number of rows of each class, int64 [classes], empty for regression.
     Sends a notice if digits of the numbers are lost. Raises DataError for a target that cannot be predicted.
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
-        """Yield for each slice the number of rows before it, and the targets and the places in the slice of its rows
-        with a positive weight. The places are None if all rows have a positive weight."""
+        """Yield (rows before the slice, targets, places in the slice) of the rows of positive weight in each slice.
+        The places are None if these are all rows of the slice."""
         first, any_weight = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
@@ -447,7 +451,7 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
 # Share of repeated rows above which there is a notice. A smaller share matters little, and round values repeat by
 # chance.
 _REPEATED = 0.05
-# Number of blocks, evenly apart, whose rows are compared in a larger table.
+# Most blocks, evenly apart, whose rows are compared in a larger table.
 _BLOCKS = 4
 
 
@@ -462,8 +466,8 @@ def notice_repeats(store: Store) -> str | None:
         return None
     sampled = "" if rows == store.rows else " that were looked at"
     return (
-        f"{repeated:,} of {counted(rows, 'row')}{sampled} equal another row in all columns; if they are the same "
-        "observation, give copies the same group, or the out-of-bag error is too low"
+        f"{repeated:,} of {counted(rows, 'row')}{sampled} equal an earlier row in the target and all features; if they "
+        "are the same observation, give copies the same group, or the out-of-bag error is too low"
     )
 
 

@@ -45,8 +45,8 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `importance`, the mean decrease of impurity by feature, and `importance-trees`, by tree.
 
     decrease    share of the feature in the total decrease of impurity: forest/format.py FEATURES.
-    importance  share of the feature in the decrease of a tree, mean over the trees, as in scikit-learn. The share in a
-                tree of a single leaf is 0. `standard_error` is the error of this mean.
+    importance  mean over the trees of the share of the feature in the decrease of the tree, as in scikit-learn. The
+                share in a tree of a single leaf is 0. `standard_error` is the standard error of this mean.
     """
     folder = job.folder.without_rows()
     if folder.has_all(["importance", "importance-trees"]):

@@ -40,14 +40,15 @@ _TARGETS = ("f8", "u2")
 class RowTable(NamedTuple):
     """Rows in files that tasks map. Only the path of the folder is sent to other processes.
 
-    folder    folder of the files: `values` and, if the table has the target, `target`, `weight` and `kept`.
+    folder    folder of the files `values`, `target`, `weight` and `kept`. Without a target, the last three are empty;
+              without weights, `weight` is.
     rows      number of rows.
-    used      position in the dataspec of the feature in each column of `values`. One more column has zeros: directions
-              with few terms are padded with terms on it.
+    used      position in the dataspec of the feature in each column of `values`. The last column has zeros, for the
+              terms that pad directions with few terms.
     narrow    True if values are float32, False if float64.
     missing   names of the features with NaN in `values`.
     labelled  True if the table has the target.
-    weighted  True if rows have weights.
+    weighted  True if the table has the target and rows have weights.
     """
 
     folder: Path
@@ -103,7 +104,7 @@ def replace_columns(
 
     drawn    [columns, rows], row i has the replacement values of column columns[i]
     columns  uint64, columns of `values` to replace
-    groups   int64, group of each of these columns; or one group for all
+    groups   int64, number of the group of features that each of these columns belongs to; or one number for all
     """
     from bigforest.kernels.explain.step import Replaced
 
@@ -176,7 +177,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
 
 
 def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
-    """Return the targets and weights of `true_rows`, with weights of classes. Raises DataError for a huge target."""
+    """Return `true_rows` with the class weights of training. Raises DataError for a huge target."""
     truth = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
     if spec.target.is_regression and not (np.abs(truth.target[truth.known]) <= LARGEST).all():
         name = spec.target.name
@@ -185,12 +186,12 @@ def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows
 
 
 def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return the values of a feature that no tree uses, in the form of `RowTable.values`. Raises DataError.
+    """Return the values of a feature that no tree uses, float64 [rows]: as `RowTable.values`, but without fills.
 
     place  position of the feature in the dataspec
     rows   numbers of the rows, ascending
 
-    The result is empty if the table lacks the feature.
+    The result is empty if the table lacks the feature. Raises DataError.
     """
     if forest.spec.features[place].table_column not in source.schema:
         return np.empty(0)

@@ -38,8 +38,8 @@ class ExportedTree(NamedTuple):
                   for `levels`, False if all go right except for them
     levels        in a node on a category, the exceptions from `default_left`, with missing values as None; in other
                   nodes None instead of a list
-    votes         float64 [nodes, classes], votes of each node for the classes, or [nodes, 1], its value. In the boosted
-                  stage float64 [nodes, scores], numbers that are added to the prediction on the scale of the link
+    votes         float64 [nodes, classes], votes of each node for the classes; regression: [nodes, 1], its prediction.
+                  Boosted stage: [nodes, scores], numbers that are added to the prediction on the scale of the link
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
     depth         uint32

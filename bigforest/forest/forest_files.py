@@ -14,7 +14,8 @@
       validation/curve.parquet      error on a validation set                  validation
       tuning/candidates.parquet     candidates of a comparison                 tune
 
-Every Parquet file names its kind, format version, dataspec and configuration (files.py); the columns are in format.py.
+The column on the right has the option or condition under which a file exists. Every Parquet file names its kind, format
+version, dataspec and configuration (files.py); the columns are in format.py.
 """
 
 from __future__ import annotations

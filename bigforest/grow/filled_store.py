@@ -54,16 +54,16 @@ _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 class LevelValues(NamedTuple):
     """The values of a category.
 
-    codes  values of the codes, float32 [codes], as bytes, which == compares as a whole, unlike arrays
-    other  value of levels that did not occur
+    packed  values of the codes, float32 [codes], as bytes, so that == compares two LevelValues
+    other   value of levels that did not occur
     """
 
-    codes: bytes
+    packed: bytes
     other: float
 
     def by_code(self) -> NDArray[np.float32]:
         """Return the values of the codes."""
-        return np.frombuffer(self.codes, np.float32)
+        return np.frombuffer(self.packed, np.float32)
 
 
 def level_values(store: Store, config: TrainConfig, feature: int) -> LevelValues:
@@ -144,7 +144,7 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
 
     config  with its final min_level
 
-    Reads the columns with missing values once, and categories with the target twice.
+    Reads the columns with missing values once, categories with the target twice, and the first rows of the others.
     """
     store, features = store.as_encoded(), store.spec.features
     if not config.fills_missing:
@@ -231,7 +231,7 @@ def ordered_store(store: Store) -> Store:
     """Return the store with new codes: ranks of all values, also of the values put in for missing cells and levels.
 
     Used for growing in memory. Equal values get the same code. The last codes then occur in no row; their value is the
-    largest. Memory: a copy of the codes of each width that these features have, and of the dictionaries.
+    largest. Memory: a copy of all codes of each width that a feature with new codes has, and of the dictionaries.
     """
     filled = [feature.is_filled or feature.has_level_values for feature in store.spec.features]
     places = np.flatnonzero(filled).tolist()

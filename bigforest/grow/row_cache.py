@@ -51,7 +51,7 @@ def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -
     return by_row
 
 
-# Rows copied at a time, so that the columns of these rows stay in the cache.
+# Rows that are copied, tile by tile, and then checked while they are in the processor's cache.
 _COPY_ROWS = 8_192
 
 
@@ -68,8 +68,8 @@ _copies: ProcessCache[RowCache] = ProcessCache(2)
 def row_cache_of(store: Store, *, ordered: bool) -> RowCache:
     """Return the codes of the store by rows; ordered: True for the codes of its `ordered_store`.
 
-    The copy stays in memory until `forget_row_cache`. The first thread makes it while others wait, which takes less
-    than a tenth of the time of growing one tree.
+    The copy stays in memory until `forget_row_cache`. The first thread makes it, in less than a tenth of the time of
+    growing one tree, while others wait.
     """
     return _copies.get((store, ordered), lambda: _copy(ordered_store(store) if ordered else store))
 

@@ -1,9 +1,10 @@
 """The plan of the report within the memory budget: trees that are loaded together, and rows of a range.
 
 Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
-votes on a range of rows (tally.py). If the nodes or ballots of a tree do not fit, they are mapped, and a range may be
-one row group. The smallest budget is therefore bounded for any number of rows and any size of a tree, except that
-groups and boosting need 2 bytes per row, ranks 8 bytes per code, and trees the terms and levels of their nodes.
+votes on a range of rows (tally.py), from the ballots of the trees (the votes of their leaves, forest/ballots.py). If
+the nodes or ballots of a tree do not fit, they are mapped, and a range may be one row group. The smallest budget is
+therefore bounded for any number of rows and any size of a tree, except that groups and boosting need 2 bytes per row,
+ranks 8 bytes per code, and trees the terms and levels of their nodes.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def oob_estimate(
 
     The number of impure leaves is unknown. Without `nodes`, the estimate is the larger one of two cases: the largest
     trees without impure leaves, and the most impure leaves. An oblique node is assumed to have Family.max_terms terms,
-    which are in memory only while rows are routed through existing trees. For a budget below the `smallest` of the
-    estimate, the estimate is that of a budget of `smallest`.
+    which are in memory only while rows are routed through existing trees. A budget below the `smallest` of the estimate
+    counts as `smallest`.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # An impure leaf has at least two distinct rows: with p pure and m impure leaves, p + 2 m <= distinct rows of the
@@ -105,7 +106,7 @@ def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int)
     If there are several ranges, their votes are on disk until the report is written. With stop_oob
     (training/growers.py) the votes on all rows are on disk, and twice while they are replaced.
     """
-    inside = 0.0  # distinct rows of a bag, from below: balanced or boosted bags may have very few
+    inside = 0.0  # lower bound of the distinct rows of a bag: balanced or boosted bags may have very few
     if config.sampling != "balanced" and not config.boosts:
         singly = replace(config, group=None)  # bags of whole groups have as many distinct rows on average
         inside = 0.8 * distinct_rows(shape.rows, singly, shape.classes) * (1.0 - (config.calibration or 0.0))
@@ -181,7 +182,7 @@ def _losses_bytes(shape: Shape, config: TrainConfig, lambdas: int) -> int:
 
 
 def _row_bytes(shape: Shape, lambdas: int) -> int:
-    """Return the bytes of a row of a range: truth, and votes; or votes for the truth by lambda, if these are more."""
+    """Return the bytes of a row of a range: truth, and votes or, if larger, votes for the truth by lambda."""
     truth = 8 if shape.classes == 1 else 2
     return truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
 
@@ -211,8 +212,8 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
     nodes  mean number of nodes of a tree
 
-    On a cluster there are as many ranges as processes, but a range has at least as many out-of-bag rows as a tree has
-    nodes, because loading the ballots of n nodes takes as long as adding up n votes.
+    On a cluster there are as many ranges as processes, but a range has about as many out-of-bag rows as a tree has
+    nodes, or more, because loading the ballots of n nodes takes as long as adding up n votes.
     """
     if not executor.remote:
         return most

@@ -54,10 +54,10 @@ from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
 # Bytes of a node while its part is written (_Described), and of each of its class counts or limbs.
-_NODE = 64
-_CLASS = 8
+_NODE_BYTES = 64
+_CLASS_BYTES = 8
 # Bytes of the pieces in which a part is read and written. Some pieces wait until a row group is full.
-_PIECES = 48 << 20
+_PIECE_BYTES = 48 << 20
 # Nodes whose ballots are written at a time.
 _STRETCH = 1 << 16
 # Largest weight of a bag.
@@ -68,8 +68,8 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes of a task except for its nodes, and the bytes of its nodes, which may be mapped."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
-    task = TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config) + _PIECES
-    return task, int(trees[0]) + nodes * (_NODE + _CLASS * max(PARTS, shape.classes))
+    task = TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config) + _PIECE_BYTES
+    return task, int(trees[0]) + nodes * (_NODE_BYTES + _CLASS_BYTES * max(PARTS, shape.classes))
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -104,16 +104,16 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
     """Task: write a part; mapped: True if arrays with an entry for each node are mapped files in `scratch`."""
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
-        made: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
+        zeros: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
         path = part_path(narrow, part.start)
-        packed = load_trees(store, outline(narrow, [part]), range(1), 1, made)
+        packed = load_trees(store, outline(narrow, [part]), range(1), 1, zeros)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-        sums = made((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
+        sums = zeros((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
         for root, tree in zip(packed.roots[:, None], part, strict=True):
             _weigh_tree(sampler, packed, root, tree, sums)
         starts = np.append(packed.roots, len(sums)).astype(np.int64)
         del packed
-        described = _describe(starts, path, store, config, sums, made)
+        described = _describe(starts, path, store, config, sums, zeros)
         header = Header(store.spec, config, store.levels())
         span = check_part(path, part, header)
         write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
@@ -186,16 +186,16 @@ def _describe(
     store: Store,
     config: TrainConfig,
     sums: NDArray[np.int64],
-    made: Callable[..., NDArray[Any]],
+    zeros: Callable[..., NDArray[Any]],
 ) -> _Described:
     """Add the statistics of the leaves of the part at `path` to their ancestors in `sums`. Return the columns of the
     nodes.
 
     starts  int64 [trees + 1], first node of each tree, and the number of nodes
-    made    function that makes an array of zeros from a shape and a type
+    zeros   function that makes an array of zeros from a shape and a type
     """
     nodes, spec = len(sums), store.spec
-    right, feature = made(nodes, np.uint32), made(nodes, np.int32)
+    right, feature = zeros(nodes, np.uint32), zeros(nodes, np.int32)
     done = 0
     for batch in batches(path, len(spec.target.classes), ["right"]):
         span = slice(done, done + batch.num_rows)
@@ -203,7 +203,7 @@ def _describe(
         feature[span] = np.where(as_numpy(batch["right"].is_null()), LEAF, 0)
         done = span.stop
     add_up(starts, feature, right, sums)
-    weight, value, gain = made(nodes, np.uint64), made(nodes, np.float64), made(nodes, np.float64)
+    weight, value, gain = zeros(nodes, np.uint64), zeros(nodes, np.float64), zeros(nodes, np.float64)
     impurity = criterion_of(config).impurity
     if spec.target.is_regression:
         spare = np.zeros((1, PARTS), np.int64)

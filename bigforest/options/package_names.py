@@ -14,9 +14,9 @@ Family = Literal[
     "subspace-cap",
     "subspace-perceptron",
 ]
-# Families with the options and defaults of another family, and that family.
+# By family: the other family whose options and defaults it has, if any.
 OPTIONS_OF: dict[str, str] = {}
-# Options of the family in OPTIONS_OF that a family does not have.
+# By family: the options of its family in OPTIONS_OF that it lacks.
 LACKS: dict[str, tuple[str, ...]] = {}
 # Tasks of each family.
 TASKS_OF = {

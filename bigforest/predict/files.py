@@ -224,7 +224,7 @@ def write_predictions(
         source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        tables = _count_written(_everywhere(job, score, tally, resources), progress)
+        tables = _count_written(_predict_all(job, score, tally, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
             _write_text(tables, predictions)
         else:
@@ -346,7 +346,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     return path, score.counted, tally
 
 
-def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
+def _predict_all(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
     """Yield the predictions of all rows, in order. On a cluster, workers predict ranges of a table that is in files."""
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Rows that equal another row are reported: a copy of a row out of bag may be in the bag."""
+"""Rows that equal an earlier row are reported: a copy of a row out of bag may be in the bag."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_notice_repeats__as_many_as_there_are(rows: int, tmp_path: Any) -> None:
     repeats = pl.concat([frame, frame.head(30), frame.head(10)]).sample(fraction=1.0, shuffle=True, seed=2)
     told = notice_repeats(encoded(repeats, tmp_path))
     assert told is not None
-    assert told.startswith(f"40 of {rows + 40} rows equal another row in all columns; if they are the same observation")
+    assert told.startswith(f"40 of {rows + 40} rows equal an earlier row in the target and all features; if they are")
 
 
 def test_notice_repeats__not_of_few_nor_of_other_targets(tmp_path: Any) -> None:
@@ -50,7 +50,7 @@ def test_notice_repeats__of_large_tables_some_blocks_are_looked_at(tmp_path: Any
     table = pl.concat([rows, rows, rows.head(30_000), others.head(35_536), others, others.tail(10_000)])
     told = notice_repeats(encoded(table, tmp_path, task="regression"))
     assert told is not None
-    assert told.startswith("30,000 of 141,072 rows that were looked at equal another row")
+    assert told.startswith("30,000 of 141,072 rows that were looked at equal an earlier row")
 
 
 @pytest.mark.parametrize(("options", "tells"), [({}, True), ({"bootstrap": False}, False), ({"group": "who"}, False)])
@@ -65,4 +65,4 @@ def test_train__tells_of_repeated_rows_once(options: dict[str, Any], tells: bool
         **options,
         listener=lambda event: notices.append(event.message) if isinstance(event, Notice) else None,
     )
-    assert [notice.startswith("100 of 200 rows equal another") for notice in notices].count(True) == tells
+    assert [notice.startswith("100 of 200 rows equal an earlier") for notice in notices].count(True) == tells

@@ -109,7 +109,7 @@ def test_train__a_worker_looks_for_rows_that_repeat(
     pl.concat([frame(), frame()]).write_parquet(path)
     bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)
     assert sum(name.startswith("bigforest-notice-repeats-") for name in kinds) == 1
-    assert any("equal another row" in event.message for event in events if isinstance(event, Notice))
+    assert any("equal an earlier row" in event.message for event in events if isinstance(event, Notice))
 
 
 def test_train__again_to_the_same_place(client: Client, table: Path, tmp_path: Path, both_alive: None) -> None:

@@ -328,7 +328,7 @@ def test_compare__default_candidates_of_any_table(monkeypatch: pytest.MonkeyPatc
         patch.setattr("bigforest.training.compare.default_candidates", lambda *_: ranks)
         found = bf.compare(frame, "y", options={"trees": 2})
     assert "cannot be grown here" in dict(found.candidates.select("candidate", "retired").iter_rows())["ranks"]
-    assert any("80 of 160 rows equal another row" in notice for notice in notices)
+    assert any("80 of 160 rows equal an earlier row" in notice for notice in notices)
     assert any(notice.startswith("2 trees: ") for notice in notices)
     numbers = bf.compare(table(80, regression=True), "y", options={"trees": 2}, candidates=3)
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]

@@ -74,7 +74,7 @@ def partition_codes(codes, limit, items, spare):
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
     for i in range(np.uint64(items.size)):  # a separate loop, which the compiler vectorises
-        distance = np.uint32(codes[i] - after)  # wraps for codes on the left, so the largest has the largest distance
+        distance = np.uint32(codes[i] - after)  # wraps on the left: all above those on the right, in the order of codes
         below = larger(below, distance)
         above = smaller(above, distance)
     size_l = partition_rows(codes, limit, items, spare)

@@ -3,11 +3,11 @@
 The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
 that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
 under a temporary name and renamed. A process that finds a kernel missing locks it, so that other processes wait for its
-file. A file has the machine code, but only the names in the LLVM code, because a loaded kernel is never linked into
-another function, and reading the LLVM code would take most of the time of loading.
+file. A file has the machine code, and of the LLVM code the names alone: a loaded kernel is never linked into another
+function, and reading the LLVM code would take most of the time of loading.
 
-A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read like those of the cache,
-for the best level of the processor, and never written.
+A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read after those of the cache,
+the best level of the processor first, and never written.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def folders() -> tuple[Path, ...]:
     """Return the folders of kernels, NUMBA_CACHE_DIR alone if it is usable. New kernels are written to the first.
 
     The folder next to the package is read even if it is not writable. It is outside the package because pip leaves
-    added files behind when it removes a package, and Python would import the rest instead of an editable installation.
+    added files behind when it removes a package, and Python would import this remnant instead of an editable
+    installation.
     """
     name = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(chosen := Path(config.CACHE_DIR) / name):
@@ -264,7 +265,8 @@ def _machines(processor: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...
 
 
 def is_noted(kind: str) -> bool:
-    """Return True if the kernels of this kind, a name chosen by the caller, have been compiled for this machine."""
+    """Return True if the kernels of this kind, a name chosen by the caller, have been compiled for this machine, or if
+    nothing is compiled (NUMBA_DISABLE_JIT)."""
     if config.DISABLE_JIT:
         return True
     path = next(filter(Path.exists, _notes(kind)), None)
@@ -301,7 +303,7 @@ def _checksum(key: str, content: bytes) -> bytes:
 
 def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
     """Wait for the lock of the file `path`, and return the file. Return None once `ready` is true, after `patience`
-    seconds, or if files cannot be locked."""
+    seconds, or if the disk has no locks. Without `fcntl`, return the file unlocked."""
     try:
         file = path.open("ab")
     except OSError:
@@ -331,7 +333,7 @@ LEVELS = {
 
 @cache
 def levels_of_host() -> tuple[str, ...]:
-    """Return the levels of this processor, the best first; empty for another architecture."""
+    """Return the levels of this processor, the best first; empty if it reaches none."""
     try:
         has = llvmlite.binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know this processor

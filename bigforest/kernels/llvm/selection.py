@@ -42,7 +42,7 @@ def select_scores(score, n, bar, out):
 
 
 class Selection:
-    """Emitter of a list of row numbers, in the array `out`."""
+    """Emitter of code that lists row numbers in the array `out`."""
 
     def __init__(self, lanes: Lanes, rows: Any) -> None:
         self._lanes, self._rows, builder = lanes, rows, lanes.builder

@@ -1,8 +1,8 @@
 """Probabilities of classes from shares of votes, by a power.
 
-The probability of class k is p_k**a / sum of p_j**a over the classes j, of shares p. A power a is a whole number of
-quarters, so it is computed by square roots and products, which are rounded in the same way on every processor. Shares
-are divided by the largest share first, so the largest power is 1. A class without votes keeps the probability 0.
+With shares p, the probability of class k is p_k**a / sum_j p_j**a. The power a is a whole number of quarters, so p_k**a
+needs square roots and products only, which are rounded in the same way on every processor. Shares are divided by the
+largest share first, so the largest p_k**a is 1. A class without votes keeps the probability 0.
 """
 
 from __future__ import annotations

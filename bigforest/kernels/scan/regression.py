@@ -5,8 +5,9 @@ side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so 
 The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
 scores are then accurate to about 1e-15; scores that are nearly equal (NEAR) are compared exactly.
 
-For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py), and `origin` is
-its second number. For the variance, both are None. Kernels are compiled separately for deviance and variance.
+For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py). Its second
+number, `origin`, is the subtracted mean minus the integer that represents a target of zero. For the variance, both are
+None. Kernels are compiled separately for deviance and variance.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def score_sums(sum_l, w_l, node, origin):
     """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
     Both differences of floats are accurate. Weights are below 2**53, so their difference is exact. node.sq is from 0 to
-    below the weight of the node, far smaller than a sum_l that float64 has to round, so no digits cancel.
+    below the weight of the node. If float64 rounds sum_l, it is far larger than node.sq, so no digits cancel.
     """
     if origin is not None:
         return poisson_score(sum_l, w_l, node.weight, node.sq, origin)
@@ -252,8 +253,8 @@ def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
 def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
-    projected  ProjectionScratch if codes are made from projections, which order the rows of an opened bucket; shift is
-               then above 0. None for a feature
+    projected  ProjectionScratch if codes are made from projections: rows of an opened bucket are then ordered by
+               projection, and shift is above 0. None for a feature
     """
     count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
     offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.poisson)
