@@ -27,7 +27,7 @@ from bigforest.explain.tables import Explanation
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
-from bigforest.options.values import is_integer
+from bigforest.options.values import is_integer, label_text
 from bigforest.plot.accuracy import has_rejection, limits_table, number_losses, with_standard_error
 from bigforest.plot.draw import altair, converter, one_line, without_checks
 from bigforest.plot.explanations import map_chart
@@ -376,22 +376,18 @@ def _error(forest: Forest) -> str:
 
 def _metrics(forest: Forest) -> str:
     metrics = forest.oob.metrics
-    if not forest.is_regression and metrics.height > 31:
-        return _table(metrics.tail(1).with_columns(pl.lit("all").alias("class")))
-    texts: list[Any] = [
-        ["all" if cell is None and at == 0 else cell for at, cell in enumerate(row)] for row in metrics.rows()
-    ]
-    return page.html_table(_headings(metrics.columns), texts if not forest.is_regression else metrics.rows())
+    return _table(metrics if forest.is_regression or metrics.height <= 31 else metrics.tail(1), "all")
 
 
-def _table(frame: pl.DataFrame) -> str:
+def _table(frame: pl.DataFrame, missing: str | None = None) -> str:
+    """Return a table as HTML, with labels as text, and `missing` in place of a label that is null."""
     labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
-    texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
-    return page.html_table(_headings(frame.columns), texts.rows())
-
-
-def _headings(columns: list[str]) -> list[str]:
-    return [_HEADINGS.get(name, name) for name in columns]
+    texts = frame.with_columns(
+        pl.Series(name, [missing if cell is None else label_text(cell) for cell in frame[name].to_list()], pl.String)
+        for name in labels
+        if name == "class" or not frame.schema[name].is_float()
+    )
+    return page.html_table([_HEADINGS.get(name, name) for name in frame.columns], texts.rows())
 
 
 _SUFFIX = ".html"
@@ -540,14 +536,8 @@ def _dependence(plot: Pictures, source: Source | None) -> list[str]:
 def _trees(plot: Pictures, trees: int, rules: pl.DataFrame) -> list[str]:
     forest = plot.forest
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
-    table = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
-    pieces.append(page.folded("Most informative leaves", table))
+    pieces.append(page.folded("Most informative leaves", _table(rules)))
     for number in range(min(trees, forest.trees)):
         drawn = page.picture(plot.tree(number), f"Tree {number}", wide=True)
         pieces.append(page.folded(f"Tree {number}", drawn))
     return pieces
-
-
-def _number(cell: Any) -> Any:
-    """Return a cell as text if it is not a number."""
-    return cell if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)
