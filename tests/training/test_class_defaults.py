@@ -55,7 +55,7 @@ def test_train__more_features_where_that_is_much_better(tmp_path: Path) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("rows", [80, 180])
+@pytest.mark.parametrize("rows", cases([80, 180], quick=1))
 def test_train__all_features_of_a_small_table_where_that_is_much_better(rows: int) -> None:
     """The root of 3 features is one: then nodes are split by what means nothing."""
     frame = dense(rows, 2).with_columns(

@@ -21,6 +21,7 @@ import pytest
 import bigforest
 from bigforest.events import Event, StageAdvanced
 from tests.thorough import cases
+from tests.training.test_run import files
 
 TREES = 12
 
@@ -29,14 +30,6 @@ def frame(rows: int = 700) -> pl.DataFrame:
     draw = np.random.default_rng(5)
     columns = {f"x{index}": draw.normal(size=rows) for index in range(4)}
     return pl.DataFrame(columns).with_columns(y=(pl.col("x0") + pl.col("x1") > draw.normal(size=rows)).cast(pl.Int8))
-
-
-def files(forest: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(forest)): path.read_bytes()
-        for path in sorted(forest.rglob("*"))
-        if path.is_file() and path.name != "run.parquet"
-    }
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +67,7 @@ def answers(*orders: dict[str, Any]) -> list[str]:
 
 
 def test_two_runs__into_one_output(original: Path, tmp_path: Path) -> None:
-    for attempt in range(4):
+    for attempt in range(2):
         out = tmp_path / str(attempt) / "f"
         out.parent.mkdir()
         first, second = answers(*[start(original, out)] * 2)
@@ -110,29 +103,29 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("work/table.store/codes-u16.bin", "block 0: the checksum differs"),
-        ("work/table.store/low.bin", "checksum differs"),
-        ("work/table.store/target.bin", "checksum differs"),
-        ("work/table.store/checksums.bin", "checksum"),
-        ("work/table.store/manifest.json", "manifest|not a store|not the store"),
-        ("state.json", "state.json is damaged"),
-        ("forest/trees/part-0000000.parquet", r"part-0000000\.parquet"),
-    ],
-)
-def test_flipped_byte__is_reported(original: Path, tmp_path: Path, file: str, message: str) -> None:
+REPORTED = {
+    "work/table.store/codes-u16.bin": "block 0: the checksum differs",
+    "work/table.store/low.bin": "checksum differs",
+    "work/table.store/target.bin": "checksum differs",
+    "work/table.store/checksums.bin": "checksum",
+    "work/table.store/manifest.json": "manifest|not a store|not the store",
+    "state.json": "state.json is damaged",
+    "forest/trees/part-0000000.parquet": r"part-0000000\.parquet",
+}
+
+
+def test_flipped_byte__is_reported(original: Path, tmp_path: Path) -> None:
     out = tmp_path / "f"
     folder = interrupted(original, out)
-    path = folder / file
-    content = path.read_bytes()
-    for position in np.random.default_rng(1).integers(0, len(content) - 1, 12):
-        flip(path, int(position))
-        with pytest.raises(bigforest.BigForestError, match=message):
-            bigforest.train(resume=out)
-        assert folder.exists()
-        path.write_bytes(content)
+    for file, message in REPORTED.items():
+        path = folder / file
+        content = path.read_bytes()
+        for position in np.random.default_rng(1).integers(0, len(content) - 1, 12):
+            flip(path, int(position))
+            with pytest.raises(bigforest.BigForestError, match=message):
+                bigforest.train(resume=out)
+            assert folder.exists()
+            path.write_bytes(content)
     bigforest.train(resume=out)
     assert files(out) == files(original / "12.forest")
 
@@ -150,26 +143,6 @@ def test_flipped_byte__the_way_out_of_a_damaged_part_and_store(original: Path, t
     (folder / "forest/trees/part-0000003.parquet").unlink()
     bigforest.train(resume=out)
     assert files(out) == files(original / "12.forest")
-
-
-def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_path: Path) -> None:
-    """Harmless are the bytes by which the checksum is found."""
-    forest = tmp_path / "f"
-    shutil.copytree(original / "5.forest", forest)
-    expected = bigforest.read_forest(forest).nodes.collect()
-    path = forest / "trees/part-0000002.parquet"
-    content = path.read_bytes()
-    reported = 0
-    for position in range(0, len(content), 97):
-        flip(path, position)
-        try:
-            bigforest.read_forest(forest).check()
-        except bigforest.FormatError:
-            reported += 1
-        else:
-            assert bigforest.read_forest(forest).nodes.collect().equals(expected)
-        path.write_bytes(content)
-    assert reported > len(content) / 97 * 0.9
 
 
 @contextmanager

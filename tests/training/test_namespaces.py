@@ -31,10 +31,3 @@ def test_train__shows_the_arguments_of_train() -> None:
     own = FRAME.bigforest.train  # type: ignore[attr-defined]
     assert list(inspect.signature(own).parameters) == list(inspect.signature(training.train).parameters)[1:]
     assert inspect.getdoc(own) == inspect.getdoc(training.train)
-
-
-@pytest.mark.parametrize("frame", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
-def test_train__grows_a_forest(frame: pl.DataFrame | pl.LazyFrame) -> None:
-    forest = frame.bigforest.train(trees=3)  # type: ignore[union-attr]
-    assert forest.spec.target.name == "y"
-    assert forest.config.trees == 3

@@ -64,7 +64,7 @@ def test_train__half_where_that_is_as_good() -> None:
     assert not any(isinstance(event, Notice) and "mtry" in event.message for event in told)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", cases(range(3), quick=1))
 def test_train__small_tables_of_one_strong_feature_are_told_from_noise(seed: int) -> None:
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(40, 4))
@@ -115,7 +115,7 @@ def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
     assert {rows: choose.is_open(numbers, 600, rows) for rows in answers} == answers
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4])  # where it is better by less than two standard errors
+@pytest.mark.parametrize("seed", cases([0, 2, 4], quick=1))  # where it is better by less than two standard errors
 def test_train__more_features_than_rows_take_one_standard_error_in_place_of_two(seed: int) -> None:
     draw = np.random.default_rng(seed)
     x = draw.normal(size=(60, 100))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.dataset
 import pytest
 
 import bigforest
@@ -49,17 +48,8 @@ def csv(folder: Path) -> str:
     return str(folder / "things.csv")
 
 
-def ndjson(folder: Path) -> Path:
-    frame().write_ndjson(folder / "things.ndjson")
-    return folder / "things.ndjson"
-
-
 def reader(folder: Path) -> Any:
     return frame().to_arrow().to_reader(max_chunksize=7)
-
-
-def dataset(folder: Path) -> Any:
-    return pyarrow.dataset.dataset(parquet(folder))
 
 
 def kept_store(folder: Path) -> Path:
@@ -74,43 +64,17 @@ def open_store(folder: Path) -> bigforest.Store:
 @pytest.mark.parametrize(
     "shape",
     [
-        lambda _: frame(),
         lambda _: frame().lazy(),
-        lambda _: frame().to_arrow(),
-        lambda _: pytest.importorskip("pandas") and frame().to_pandas(),
         reader,
-        dataset,
         parquet,
-        csv,
-        ndjson,
         kept_store,
         open_store,
     ],
-    ids=["eager", "lazy", "arrow", "pandas", "reader", "dataset", "parquet", "csv", "ndjson", "path", "store"],
+    ids=["lazy", "reader", "parquet", "path", "store"],
 )
 def test_train__any_kind_of_table(shape: Callable[[Path], Any], expected: pl.DataFrame, tmp_path: Path) -> None:
+    """Kinds of files are in tests/source/test_source.py, tables in memory in tests/source/test_beside.py."""
     assert nodes(bigforest.train(shape(tmp_path), "kind", **OPTIONS)).equals(expected)
-
-
-def test_train__pair_of_arrays() -> None:
-    data = frame()
-    values, labels = data.select("size", "noise").to_numpy(), data["kind"].to_numpy()
-    forest = bigforest.train((values, labels), **OPTIONS)
-    assert (forest.predict(values) == labels).mean() > 0.9
-
-
-def test_train__finds_the_target() -> None:
-    assert bigforest.train(frame().rename({"kind": "label"}), **OPTIONS).spec.target.name == "label"
-
-
-def test_train__excluded_columns_are_no_features() -> None:
-    forest = bigforest.train(frame(), "kind", exclude="noise", **OPTIONS)
-    assert forest.spec.feature_names == ["size"]
-
-
-def test_train__numpy_numbers_are_numbers(expected: pl.DataFrame) -> None:
-    forest = bigforest.train(frame(), "kind", trees=np.int64(4), seed=np.uint8(3))
-    assert nodes(forest).equals(expected)
 
 
 def test_train__writes_where_told(expected: pl.DataFrame, tmp_path: Path, scratch: Path) -> None:
@@ -128,13 +92,6 @@ def test_train__run_lists_the_stages(tmp_path: Path) -> None:
     assert (run["threads"] == 2).all()
     kept = bigforest.train(kept_store(tmp_path), bootstrap=False, **OPTIONS).run
     assert kept["stage"].to_list() == ["compile", "choose", "grow"]
-
-
-def test_train__features_have_importances() -> None:
-    features = bigforest.train(frame(), "kind", **OPTIONS).features
-    assert features["name"].to_list() == ["size", "noise"]
-    assert features["importance"].sum() == pytest.approx(1.0)
-    assert features["importance"].arg_max() == 0
 
 
 def test_train__without_bootstrap_there_is_no_report(tmp_path: Path) -> None:
@@ -287,13 +244,6 @@ def test_train__store_tells_max_bins(tmp_path: Path) -> None:
         forest = bigforest.train(tmp_path / "s", **options, **OPTIONS)
         assert forest.config == direct.config
         assert nodes(forest).equals(nodes(direct))
-
-
-def test_train__damaged_store(tmp_path: Path) -> None:
-    store = kept_store(tmp_path)
-    (store / "target.bin").write_bytes(b"")
-    with pytest.raises(FormatError, match=r"target\.bin"):
-        bigforest.train(store)
 
 
 def test_encode_store__overwrite_replaces_a_store_only(tmp_path: Path) -> None:
