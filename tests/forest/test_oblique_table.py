@@ -69,11 +69,10 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for name in ("GROUP_NODES", "GROUP_ENTRIES"):
             patch.setattr(forest_nodes, name, data.draw(st.integers(1, 9)))
-        home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
-        cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
-        pieces = [tree.rows(*pair) for tree in trees() for pair in pairwise([0, *cuts, tree.feature.size])]
-        together = [join_trees(trees()[:3]), join_trees(trees()[3:])]
-        ways = [trees(), pieces, together]
+        home, config, grown = Path(folder), TrainConfig(trees=3, bootstrap=False), trees(3, 5)
+        cuts = data.draw(st.lists(st.integers(0, 11), max_size=4).map(sorted))
+        pieces = [tree.rows(*pair) for tree in grown for pair in pairwise([0, *cuts, tree.feature.size])]
+        ways = [grown, pieces, [join_trees(grown[:2]), *grown[2:]]]
         for way in range(3):
             (home / str(way)).mkdir()
         found = [

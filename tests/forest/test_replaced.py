@@ -60,22 +60,42 @@ QUESTIONS: dict[str, Callable[[Forest, pl.DataFrame], Any]] = {
 }
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
-def test_replaced__answers_as_before_or_says_so(tmp_path: Path, used: bool) -> None:
-    first, second = tables()
-    expected = {name: ask(bf.train(first, "y", **OPTIONS), first) for name, ask in QUESTIONS.items()}
-    home = tmp_path / "f"
-    forest = bf.train(first, "y", out=home, **OPTIONS)
-    opened = bf.read_forest(home)
-    if used:
-        assert QUESTIONS["predict_proba"](opened, first) == expected["predict_proba"]
-    query = opened.nodes
-    bf.train(second, "y", out=home, overwrite=True, **OPTIONS)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forests of the first and of the second table: of OPTIONS, and `refined` ones of the same dataspec."""
+    home, refined = tmp_path_factory.mktemp("replaced"), {**OPTIONS, "refine": 1, "mtry": 2, "min_leaf": 1}
+    for name, table in zip(("first", "second"), tables(), strict=True):
+        bf.train(table, "y", out=home / name, **OPTIONS)
+        bf.train(table, "y", out=home / f"refined {name}", **refined)
+    return home
+
+
+def copied(home: Path, name: str, out: Path) -> Path:
+    """The folder of a copy of a forest, in place of what is there."""
+    shutil.rmtree(out, ignore_errors=True)
+    return Path(shutil.copytree(home / name, out))
+
+
+@pytest.fixture(scope="module")
+def answers(home: Path) -> dict[str, Any]:
+    """What the forest of the first table answers."""
+    forest, (first, _) = bf.read_forest(home / "first"), tables()
+    return {name: ask(forest, first) for name, ask in QUESTIONS.items()}
+
+
+def test_replaced__answers_as_before_or_says_so(home: Path, answers: dict[str, Any], tmp_path: Path) -> None:
+    """A forest as it was trained, one that was read, and one that has predicted."""
+    first, _ = tables()
+    trained = bf.train(first, "y", out=tmp_path / "f", **OPTIONS)
+    read, used = bf.read_forest(tmp_path / "f"), bf.read_forest(tmp_path / "f")
+    assert QUESTIONS["predict_proba"](used, first) == answers["predict_proba"]
+    query = read.nodes
+    copied(home, "second", tmp_path / "f")
     refused = set()
     for name, ask in QUESTIONS.items():
-        for own in (forest, opened):
+        for own in (trained, read, used):
             try:
-                assert ask(own, first) == expected[name], name
+                assert ask(own, first) == answers[name], name
             except (FormatError, pl.exceptions.ComputeError) as error:
                 assert REPLACED in str(error), name
                 refused.add(name)
@@ -83,9 +103,9 @@ def test_replaced__answers_as_before_or_says_so(tmp_path: Path, used: bool) -> N
     with pytest.raises((FormatError, pl.exceptions.ComputeError), match="was replaced"):
         query.collect()
     with pytest.raises(FormatError, match="was replaced"):
-        forest.write(tmp_path / "copy")
+        trained.write(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
-    assert bf.read_forest(home).features.height == 3
+    assert bf.read_forest(tmp_path / "f").features.height == 3
 
 
 def test_replaced__by_a_forest_of_other_columns_is_not_called_damaged(tmp_path: Path) -> None:
@@ -99,40 +119,36 @@ def test_replaced__by_a_forest_of_other_columns_is_not_called_damaged(tmp_path: 
 
 
 @pytest.mark.parametrize("part", ["trees", "oob", "features.parquet", "refine"])
-def test_replaced__in_part_by_files_of_another_run(tmp_path: Path, part: str) -> None:
+def test_replaced__in_part_by_files_of_another_run(home: Path, tmp_path: Path, part: str) -> None:
     """Both runs have the same dataspec and configuration."""
-    first, second = tables()
-    options = {**OPTIONS, "refine": 1, "mtry": 2, "min_leaf": 1}
-    forest = bf.train(first, "y", out=tmp_path / "f", **options)
-    expected = {name: ask(forest, first) for name, ask in QUESTIONS.items()}
-    bf.train(second, "y", out=tmp_path / "other", **options)
-    assert bf.read_forest(tmp_path / "other").identity == forest.identity
+    (first, _), other = tables(), home / "refined second"
+    used = bf.read_forest(copied(home, "refined first", tmp_path / "f"))
+    expected = {name: ask(used, first) for name, ask in QUESTIONS.items()}
+    assert bf.read_forest(other).identity == used.identity
     new = bf.read_forest(tmp_path / "f")
-    for path in (tmp_path / "other").rglob("*.parquet"):
-        if part in path.relative_to(tmp_path / "other").parts:
-            shutil.copyfile(path, tmp_path / "f" / path.relative_to(tmp_path / "other"))
+    for path in other.rglob("*.parquet"):
+        if part in path.relative_to(other).parts:
+            shutil.copyfile(path, tmp_path / "f" / path.relative_to(other))
     with pytest.raises(FormatError, match="belongs to another forest"):
         bf.read_forest(tmp_path / "f")
     for name, ask in QUESTIONS.items():
-        for own in (forest, new):
+        for own in (used, new):
             try:
                 assert ask(own, first) == expected[name], name
             except (FormatError, pl.exceptions.ComputeError) as error:
                 assert "belongs to another forest" in str(error), name
 
 
-def test_replaced__pickled_before(tmp_path: Path) -> None:
-    first, second = tables()
-    sent = pickle.dumps(bf.train(first, "y", out=tmp_path / "f", **OPTIONS))
+def test_replaced__pickled_before(home: Path, tmp_path: Path) -> None:
+    sent = pickle.dumps(bf.read_forest(copied(home, "first", tmp_path / "f")))
     assert pickle.loads(sent).trees == 20
-    bf.train(second, "y", out=tmp_path / "f", overwrite=True, **OPTIONS)
+    copied(home, "second", tmp_path / "f")
     with pytest.raises(FormatError, match="was replaced"):
         pickle.loads(sent).features  # noqa: B018
 
 
-def test_replaced__by_a_copy_of_itself_is_the_same_forest(tmp_path: Path) -> None:
-    first, _ = tables()
-    forest = bf.train(first, "y", out=tmp_path / "f", **OPTIONS)
+def test_replaced__by_a_copy_of_itself_is_the_same_forest(home: Path, tmp_path: Path) -> None:
+    forest = bf.read_forest(copied(home, "first", tmp_path / "f"))
     expected = forest.features
     shutil.copytree(tmp_path / "f", tmp_path / "copy")
     shutil.rmtree(tmp_path / "f")
@@ -145,9 +161,9 @@ def test_replaced__by_a_copy_of_itself_is_the_same_forest(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("change", [lambda forest: forest.shrink(5.0), lambda forest: forest.sharpen(2.0)])
-def test_replaced__written_over_itself(tmp_path: Path, change: Callable[[Forest], Forest]) -> None:
+def test_replaced__written_over_itself(home: Path, tmp_path: Path, change: Callable[[Forest], Forest]) -> None:
     first, _ = tables()
-    forest = bf.train(first, "y", out=tmp_path / "f", **OPTIONS)
+    forest = bf.read_forest(copied(home, "first", tmp_path / "f"))
     changed = change(forest)
     expected = changed.predict_proba(first)
     changed.write(tmp_path / "f", overwrite=True)
@@ -158,14 +174,16 @@ def test_replaced__written_over_itself(tmp_path: Path, change: Callable[[Forest]
         forest.features  # noqa: B018
 
 
-def test_directory__does_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = tables()
+def test_directory__does_not_depend_on_the_current_folder(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = tables()
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    bf.train(second, "y", out=there / "f", **OPTIONS)
+    copied(home, "second", there / "f")
     monkeypatch.chdir(here)
-    forest = bf.train(first, "y", out="f", **OPTIONS)
+    forest = bf.train(first, "y", out="f", trees=4)
     opened = bf.read_forest("f")
     explained = opened.explain(first, "why", parts="importance")
     expected = opened.features

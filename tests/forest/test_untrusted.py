@@ -19,7 +19,6 @@ import pytest
 import bigforest
 from bigforest.errors import DataError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.source.open import open_source
 from bigforest.store.format import Manifest, is_store
 from tests.fuzz import damage
 from tests.fuzz.corpus import _forged_pages
@@ -113,16 +112,6 @@ def test_state__a_link_is_not_followed(original: Path, tmp_path: Path, valued: P
     assert untouched(valued)
     assert (valued / ".bashrc").exists()
     assert not folder.exists()
-
-
-def test_state__with_scratch_is_gone_on_with(original: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    folder = interrupted(original, tmp_path / "f", scratch=tmp_path / "one")
-    assert not (folder / "work").exists()
-    forest = bigforest.train(resume=tmp_path / "f", scratch=tmp_path / "two")
-    assert forest.trees == 8
-    assert not list(tmp_path.glob("*/bigforest-*"))
 
 
 def pipe(path: Path) -> None:
@@ -337,35 +326,3 @@ def test_table__integers_of_128_bits_are_read(tmp_path: Path) -> None:
     frame = rows().with_columns(wide=pl.int_range(pl.len()).cast(pl.Int128))
     frame.write_parquet(tmp_path / "t.parquet")
     assert bigforest.train(tmp_path / "t.parquet", "y", trees=1).spec.features[3].dtype == "Int128"
-
-
-@pytest.mark.parametrize("position", range(8, 200, 7))
-def test_plan__a_footer_with_another_bit(original: Path, tmp_path: Path, position: int) -> None:
-    content = bytearray((original / "table.parquet").read_bytes())
-    content[-position] ^= 0x40
-    (tmp_path / "t.parquet").write_bytes(content)
-    try:
-        bigforest.plan_training(tmp_path / "t.parquet", "y")
-    except bigforest.BigForestError as error:
-        assert "t.parquet" in str(error) or "target" in str(error)
-
-
-@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "t.stream.arrow"])
-def test_table__bytes_that_differ(tmp_path: Path, name: str) -> None:
-    frame, path = rows().with_columns(word=pl.format("w{}", pl.col("y"))), tmp_path / name
-    write = {"t.parquet": frame.write_parquet, "t.arrow": frame.write_ipc, "t.stream.arrow": frame.write_ipc_stream}[
-        name
-    ]
-    write(path)
-    content = path.read_bytes()
-    refused = 0
-    for position in np.random.default_rng(2).integers(0, len(content), 60):
-        damaged = bytearray(content)
-        damaged[position] ^= 0xFF
-        path.write_bytes(damaged)
-        try:
-            source = open_source(path, scratch=tmp_path)
-            source.columns(list(source.schema))
-        except DataError:
-            refused += 1
-    assert refused

@@ -97,9 +97,9 @@ def test_train__a_resumed_run_validates_where_it_is_told_to(tmp_path: Path) -> N
 
 def test_validate_forest__any_budget(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
-    trees = [random_tree(random, 3, 3, 20_000, THRESHOLDS) for _ in range(3)]
+    trees = 3 * [random_tree(random, 3, 3, 12_000, THRESHOLDS)]
     forest = forest_of(tmp_path / "f", trees, spec_of(3, CLASSES))
-    data = rows(9000)
+    data = rows(3000)
     expected = bf.validate_forest(forest, data)
     with pytest.raises(ConfigError, match=r"the stage predict needs at least (\S+) of memory") as error:
         bf.validate_forest(forest, data, memory=1, threads=1)

@@ -64,29 +64,34 @@ def files(forest: bf.Forest) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def expected() -> dict[str, bytes]:
-    return files(bf.train(WHOLE, "target", trees=3))
+def forest() -> bf.Forest:
+    """Three trees on WHOLE."""
+    return bf.train(WHOLE, "target", trees=3)
+
+
+@pytest.fixture(scope="module")
+def expected(forest: bf.Forest) -> dict[str, bytes]:
+    return files(forest)
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_train__on_any_kind_of_table(table: str, expected: dict[str, bytes]) -> None:
-    assert files(bf.train(TABLES[table](), Y, trees=3)) == expected
-    assert files(bf.train((TABLES[table](), Y), trees=3)) == expected
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_predict__for_what_it_was_trained_on(table: str) -> None:
-    forest, made = bf.train(X, Y, trees=3), TABLES[table]
-    shares = forest.predict_proba(made())
+def test_train_and_predict__on_any_kind_of_table(table: str, expected: dict[str, bytes], forest: bf.Forest) -> None:
+    made, found = TABLES[table], bf.train(TABLES[table](), Y, trees=3)
+    assert files(found) == expected
+    shares = found.predict_proba(made())
     named = {"polars": pl.DataFrame, "pandas": pd.DataFrame, "arrow": pa.Table, "records": pl.DataFrame}
     kind = next((named[name] for name in named if name in table), np.ndarray)
     kind = pl.DataFrame if "mapping" in table or "by name" in table else kind
     assert isinstance(shares, kind)
-    wanted = forest.predict_proba(X)
-    assert np.array_equal(np.asarray(shares), wanted)
-    assert np.array_equal(forest.apply(made()), forest.apply(X))
-    assert np.array_equal(forest.to_matrix(made()), X)
-    assert forest.score(made(), Y) == forest.score(X, Y)
+    assert np.array_equal(np.asarray(shares), forest.predict_proba(X))
+    assert np.array_equal(found.apply(made()), forest.apply(X))
+    assert np.array_equal(found.to_matrix(made()), X)
+    assert found.score(made(), Y) == forest.score(X, Y)
+
+
+@pytest.mark.parametrize("table", ["numpy", "pandas", "csr"])
+def test_train__on_a_pair(table: str, expected: dict[str, bytes]) -> None:
+    assert files(bf.train((TABLES[table](), Y), trees=3)) == expected
 
 
 class Stream:
@@ -100,7 +105,7 @@ class Stream:
 
 
 def test_predict__for_an_arrow_stream() -> None:
-    forest = bf.train(Stream(WHOLE), trees=3)
+    forest = bf.train(Stream(WHOLE), trees=3)  # the target is known by its name
     found = forest.predict(Stream(WHOLE), keep=["target"])
     assert isinstance(found, pa.Table)
     assert_frame_equal(pl.DataFrame(found), forest.predict(WHOLE, keep=["target"]))
@@ -108,7 +113,7 @@ def test_predict__for_an_arrow_stream() -> None:
         forest.predict(pl.Series([1]))
 
 
-def test_list__of_pieces_of_a_table(expected: dict[str, bytes]) -> None:
+def test_list__of_pieces_of_a_table(expected: dict[str, bytes], forest: bf.Forest) -> None:
     table = WHOLE.to_arrow()
     pieces = {
         "batches": table.to_batches(max_chunksize=25),
@@ -117,8 +122,7 @@ def test_list__of_pieces_of_a_table(expected: dict[str, bytes]) -> None:
         "pandas": [WHOLE.head(7).to_pandas(), WHOLE.slice(7).to_pandas()],
     }
     for given in pieces.values():
-        forest = bf.train(given, "target", trees=3)
-        assert files(forest) == expected
+        assert files(bf.train(given, "target", trees=3)) == expected
         assert_frame_equal(forest.predict(given), forest.predict(WHOLE))
         assert forest.score(given) == forest.score(WHOLE)
     with pytest.raises(DataError, match="the tables of the list do not have the same columns"):
@@ -145,7 +149,10 @@ def test_cells__of_several_types_are_those_of_columns() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_train__with_any_kind_of_target(target: str, expected: dict[str, bytes]) -> None:
     assert files(bf.train(X, TARGETS[target](), trees=3)) == expected
-    assert files(WHOLE.drop("target").bigforest.train(TARGETS[target](), trees=3)) == expected  # type: ignore[attr-defined]
+
+
+def test_train__of_a_frame_with_a_series(expected: dict[str, bytes]) -> None:
+    assert files(WHOLE.drop("target").bigforest.train(pl.Series(Y), trees=3)) == expected  # type: ignore[attr-defined]
 
 
 def test_target__keeps_its_name_and_type() -> None:
@@ -186,11 +193,13 @@ def test_sparse__matrix_of_the_caller_is_not_changed(kind: type) -> None:
 
 
 def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tall = sparse.random(300_000, 40, 0.01, "csc", random_state=np.random.default_rng(2))
-    source = open_source(SparseTable(tall, (pl.Series("y", range(300_000)),)), scratch=tmp_path)
-    assert (source.rows, len(source.schema), len(source.files)) == (300_000, 41, 2)
+    for module in ("in_memory", "spool"):
+        monkeypatch.setattr(f"bigforest.source.{module}.PART_BYTES", 8 * 40 * 200)
+    tall = sparse.random(300, 40, 0.1, "csc", random_state=np.random.default_rng(2))
+    source = open_source(SparseTable(tall, (pl.Series("y", range(300)),)), scratch=tmp_path)
+    assert (source.rows, len(source.schema), len(source.files)) == (300, 41, 2)
     assert np.array_equal(source.columns(["x3", "y"]).to_numpy()[:, 0], tall[:, [3]].toarray()[:, 0])
-    assert source.column("y").to_list() == list(range(300_000))
+    assert source.column("y").to_list() == list(range(300))
 
 
 @pytest.mark.parametrize("part_bytes", [1, 8 * 4 * 7, 1 << 26])

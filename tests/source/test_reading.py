@@ -403,17 +403,18 @@ class PathLike:
 
 
 @pytest.mark.parametrize("make", [pd.Index, np.array, pl.Series, pa.array, tuple, list])
-def test_names_and_paths__of_other_packages(make: Any, tmp_path: Path) -> None:
+def test_names__of_other_packages(make: Any, forest: bf.Forest) -> None:
+    names = make(["num", "flag"])
+    assert bf.train(table(), "y", exclude=names, trees=1).spec.feature_names == ["txt", "day"]
+    assert forest.predict(table(), keep=names).columns == ["num", "flag", "prediction"]
+
+
+def test_names_and_paths__of_other_packages(tmp_path: Path) -> None:
     table().write_parquet(tmp_path / "t.parquet")
-    data, names = PathLike(tmp_path / "t.parquet"), make(["num", "flag"])
-    forest = bf.train(data, "y", exclude=names, trees=np.int64(1), seed=np.int8(1), out=PathLike(tmp_path / "f"))
-    assert forest.spec.feature_names == ["txt", "day"]
-    assert bf.read_forest(PathLike(tmp_path / "f")).predict(table(), keep=names).columns == [
-        "num",
-        "flag",
-        "prediction",
-    ]
-    found = forest.explain(data, parts=make(["dependence"]), features=make(["txt"]), grid=np.int64(3))
+    data = PathLike(tmp_path / "t.parquet")
+    forest = bf.train(data, "y", trees=np.int64(1), seed=np.int8(1), out=PathLike(tmp_path / "f"))
+    assert bf.read_forest(PathLike(tmp_path / "f")).predict(table()).equals(forest.predict(table()))
+    found = forest.explain(data, parts=np.array(["dependence"]), features=pd.Index(["txt"]), grid=np.int64(3))
     assert found["dependence"]["feature"].unique().to_list() == ["txt"]
     candidates = {"one": {"mtry": np.int64(1)}, "two": {}}
     assert bf.compare(data, "y", candidates=candidates, options={"trees": np.int64(1)}).candidates.height == 2
