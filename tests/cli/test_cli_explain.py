@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import bigforest as bf
 from cli.app import app
-from tests.explain.test_importance import grown_case
+from tests.explain.made import grown_case
 
 
 def run(*arguments: Any) -> Any:

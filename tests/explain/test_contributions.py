@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import ConfigError, OutputExistsError
 from bigforest.events import Notice
-from tests.explain.made import Case, mixed_case, oblique_case
-from tests.explain.test_importance import grown_case
+from tests.explain.made import Case, case_of, grown_case, oblique_case
 from tests.naive.explain import Vote, answers, path_contributions, shapley
 from tests.thorough import examples
 
@@ -30,10 +29,11 @@ def check(case: Case, part: str, vote: Vote = "soft") -> None:
     width = len(classes or [0])
     table = found.select(names).to_numpy().reshape(len(case.rows), width, len(names))
     one = path_contributions if part == "contributions" else shapley
+    known = [answers(tree, vote) for tree in case.trees]
     for i, row in enumerate(case.rows):
-        trees = [one(tree, row, len(names), case.names, vote) for tree in case.trees]
+        trees = [one(tree, row, len(names), case.names, own) for tree, own in zip(case.trees, known, strict=True)]
         np.testing.assert_allclose(table[i].T, np.mean(trees, axis=0), rtol=1e-9, atol=1e-12)
-    base = np.mean([answers(tree, vote)[0] for tree in case.trees], axis=0)
+    base = np.mean([own[0] for own in known], axis=0)
     np.testing.assert_allclose(found["base"].to_numpy().reshape(-1, width), np.tile(base, (len(case.rows), 1)))
     total = found.select(pl.sum_horizontal("base", *names)).to_series().to_numpy()
     np.testing.assert_allclose(total, found["prediction"].to_numpy(), atol=1e-9)
@@ -47,38 +47,19 @@ def check(case: Case, part: str, vote: Vote = "soft") -> None:
     assert found["row"].to_list() == np.repeat(np.arange(len(case.rows)), width).tolist()
 
 
-@settings(max_examples=examples(10))
-@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["classes", "numbers", "oblique", "hard"]))
-def test_contributions__along_the_path(seed: int, rows: int, kind: str) -> None:
+@settings(max_examples=examples(80))
+@given(
+    st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["classes", "numbers", "hard", "oblique"]), st.booleans()
+)
+def test_contributions__are_those_of_the_definition(seed: int, rows: int, kind: str, shrunk: bool) -> None:
+    """Along the path, and over all subsets of features where no tree splits on projections."""
     with tempfile.TemporaryDirectory() as folder:
-        place, hard = Path(folder), {"vote": "hard"} if kind == "hard" else {}
-        case = (
-            oblique_case(place, rows, seed)
-            if kind == "oblique"
-            else mixed_case(place, rows, seed, kind == "numbers", **hard)
-        )
-        check(case, "contributions", "hard" if hard else "soft")
-
-
-@settings(max_examples=examples(12))
-@given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["classes", "numbers", "hard"]))
-def test_shap__is_that_over_all_subsets(seed: int, rows: int, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        hard = {"vote": "hard"} if kind == "hard" else {}
-        check(mixed_case(Path(folder), rows, seed, kind == "numbers", **hard), "shap", "hard" if hard else "soft")
-
-
-@settings(max_examples=examples(8))
-@given(st.integers(0, 10_000), st.sampled_from(["classes", "numbers"]), st.sampled_from(["contributions", "shap"]))
-def test_contributions__of_shrunk_leaves(seed: int, kind: str, part: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        case = mixed_case(Path(folder), 5, seed, kind == "numbers")
-        check(case._replace(forest=case.forest.shrink(2.5)), part, 2.5)
-
-
-def test_shap__of_grown_trees() -> None:
-    case = grown_case(120)
-    check(case._replace(frame=case.frame.head(8), rows=case.rows[:8], truth=case.truth[:8]), "shap")
+        case = case_of(kind, Path(folder), rows, seed)
+        vote: Vote = "hard" if kind == "hard" else "soft"
+        if shrunk and kind in ("classes", "numbers"):
+            case, vote = case._replace(forest=case.forest.shrink(2.5)), 2.5
+        for part in ("contributions",) if kind == "oblique" else ("contributions", "shap"):
+            check(case, part, vote)
 
 
 def test_shap__is_stable_on_trees_of_hundreds_of_levels() -> None:
@@ -110,14 +91,14 @@ def test_shap__refuses_projections(tmp_path: Path) -> None:
 
 
 def test_shap__tells_its_time_for_the_rows_that_are_left(tmp_path: Path) -> None:
-    case = grown_case(100)
+    case = grown_case()
 
     def told(frame: pl.DataFrame) -> list[str]:
         heard: list[Any] = []
         case.forest.explain(frame, tmp_path / "out", parts="shap", threads=1, listener=heard.append)
         return [event.message for event in heard if isinstance(event, Notice)]
 
-    assert any("exact contributions of 100 rows" in text for text in told(case.frame))
+    assert any("exact contributions of 200 rows" in text for text in told(case.frame))
     assert not told(case.frame)
     heard: list[Any] = []
     with pytest.raises(OutputExistsError):
@@ -126,14 +107,14 @@ def test_shap__tells_its_time_for_the_rows_that_are_left(tmp_path: Path) -> None
 
 
 def test_contributions__of_numbers_refuse_classes() -> None:
-    case = grown_case(100, task="regression")
+    case = grown_case(task="regression")
     for parts in ("contributions", "dependence", "importance"):
         with pytest.raises(ConfigError, match="classes does not apply to this forest, which predicts the number 'y'"):
             case.forest.explain(case.frame, parts=parts, classes=["high"])
 
 
 def test_contributions__of_two_classes_are_those_of_the_second() -> None:
-    case = grown_case(100)
+    case = grown_case()
     found = case.forest.explain(case.frame, parts="contributions")["contributions"]
     assert found["class"].unique().to_list() == ["low"]
     both = case.forest.explain(case.frame, parts="contributions", classes=["high", "low"])["contributions"]
@@ -157,9 +138,10 @@ def test_contributions__of_a_class_written_in_another_way(labels: list[Any], wri
     table = pl.DataFrame({"x": x, "y": [labels[one > 20] for one in x]})
     forest = bf.train(table, "y", trees=2, task="classification")
     expected = forest.explain(table, parts="contributions", classes=[labels[1]])["contributions"]
+    drawn = forest.plot.waterfall(table).to_dict()
     for label in written:
         assert forest.explain(table, parts="contributions", classes=[label])["contributions"].equals(expected)
-        assert forest.plot.waterfall(table, label=label).to_dict() == forest.plot.waterfall(table).to_dict()
+        assert forest.plot.waterfall(table, label=label).to_dict() == drawn
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from tests.explain.made import Case, mixed_case, oblique_case
-from tests.explain.test_importance import grown_case
+from tests.explain.made import Case, case_of, grown_case, mixed_case
 from tests.thorough import examples
 
 
@@ -49,10 +48,7 @@ def check_means(case: Case, table: pl.DataFrame, ends: tuple[str, ...]) -> None:
 @given(st.integers(0, 10_000), st.integers(1, 25), st.sampled_from(["classes", "numbers", "oblique"]))
 def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        case = (
-            oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
-        )
+        case = case_of(kind, Path(folder), rows, seed)
         names = case.forest.spec.feature_names
         found = case.forest.explain(
             case.frame,
@@ -68,22 +64,6 @@ def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str)
         for line in found["individual"].sample(fraction=0.1, seed=seed).iter_rows(named=True):
             one = case._replace(frame=case.frame[line.pop("row")])
             check_means(one, pl.DataFrame([line], schema_overrides={"level": pl.String}), ("",))
-
-
-def test_dependence__is_that_of_scikit_learn() -> None:
-    from sklearn.inspection import partial_dependence
-
-    from bigforest.sklearn import BigForestRegressor
-
-    random = np.random.default_rng(3)
-    matrix = random.normal(size=(200, 3))
-    model = BigForestRegressor(n_estimators=5).fit(matrix, matrix[:, 0] + matrix[:, 1] * matrix[:, 2])
-    names = model.forest_.spec.feature_names
-    found = model.forest_.explain(matrix, parts="dependence", features=[names[1]], grid=15)["dependence"]
-    peer = partial_dependence(
-        model, matrix, [1], custom_values={1: found["value"].to_numpy()}, kind="average", method="brute"
-    )
-    np.testing.assert_allclose(found["prediction"].to_numpy(), peer["average"][0], rtol=1e-9)
 
 
 @settings(max_examples=examples(6))
@@ -147,7 +127,7 @@ def test_dependence__of_features_that_no_tree_uses() -> None:
 
 
 def test_effects__refuse_categories() -> None:
-    case = grown_case(100)
+    case = grown_case()
     with pytest.raises(ConfigError, match="'word' is a category; use dependence"):
         case.forest.explain(case.frame, parts="effects", features=["word"])
     with pytest.raises(ConfigError, match="pairs of names"):
@@ -162,14 +142,14 @@ def test_effects__of_categories_alone_have_no_default() -> None:
 
 
 def test_dependence__of_pairs_alone_has_no_individual_curves() -> None:
-    case = grown_case(100)
+    case = grown_case()
     found = case.forest.explain(case.frame, parts="dependence", features=[("a", "word")], individual=3, grid=3)
     assert found.tables == ["dependence-pairs"]
 
 
 @pytest.mark.parametrize("features", [[], ["a", "word", "a"], [("a", "word"), ("a", "word")]])
 def test_dependence__refuses_no_feature_and_one_twice(features: list[Any]) -> None:
-    case = grown_case(100)
+    case = grown_case()
     with pytest.raises(ConfigError, match="each once: it is empty, or has one twice"):
         case.forest.explain(case.frame, parts="dependence", features=features, individual=3)
 

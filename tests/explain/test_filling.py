@@ -14,6 +14,7 @@ import bigforest as bf
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
 from bigforest.kernels.explain.proximities import LeafRows, fill_missing
+from tests.explain.made import PLAIN
 from tests.naive.explain import filled, proximities
 from tests.thorough import examples
 
@@ -38,7 +39,7 @@ def holed(rows: int, seed: int) -> pl.DataFrame:
 def test_filling__is_that_of_the_definition(seed: int, weighted: bool, min_leaf: int) -> None:
     frame = holed(70, seed)
     options: dict[str, Any] = {"weight": "w"} if weighted else {"exclude": ["w"]}
-    forest = bf.train(frame, "y", trees=6, min_leaf=min_leaf, threads=1, seed=seed, **options)
+    forest = bf.train(frame, "y", trees=6, min_leaf=min_leaf, threads=1, seed=seed, **PLAIN, **options)
     found = forest.explain(frame, parts="filling", threads=1)["filling"]
     kept = [row for row, label in enumerate(frame["y"]) if label is not None]
     bags = forest.inbag()
@@ -63,7 +64,7 @@ def test_filling__is_that_of_the_definition(seed: int, weighted: bool, min_leaf:
 
 def test_filling__of_chosen_rows_with_any_resources() -> None:
     frame = holed(200, 1).drop("w")
-    forest = bf.train(frame, "y", trees=10)
+    forest = bf.train(frame, "y", trees=10, **PLAIN)
     every = forest.explain(frame, parts="filling", threads=1)["filling"]
     assert every.equals(forest.explain(frame, parts="filling", threads=2, memory="1GB")["filling"])
     rows = every["row"].unique().sort()[[1, 9]].to_list()
@@ -78,7 +79,7 @@ def test_filling__of_chosen_rows_with_any_resources() -> None:
 
 def test_filling__of_a_whole_table_is_empty() -> None:
     frame = holed(60, 2).select("d", "y").drop_nulls()
-    found = bf.train(frame, "y", trees=3).explain(frame, parts="filling")["filling"]
+    found = bf.train(frame, "y", trees=3, **PLAIN).explain(frame, parts="filling")["filling"]
     assert found.is_empty()
     assert found.columns == ["row", "feature", "number", "level", "known"]
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from tests.explain.made import Case, mixed_case, oblique_case
-from tests.explain.test_importance import grown_case
+from tests.explain.made import Case, case_of, grown_case, oblique_case
 from tests.naive.explain import interaction
 from tests.thorough import examples
 
@@ -51,8 +50,7 @@ def check(case: Case, vote: str = "soft") -> None:
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from(["classes", "numbers", "hard"]))
 def test_interactions__are_those_over_all_subsets(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        hard = {"vote": "hard"} if kind == "hard" else {}
-        check(mixed_case(Path(folder), rows, seed, kind == "numbers", **hard), "hard" if hard else "soft")
+        check(case_of(kind, Path(folder), rows, seed), "hard" if kind == "hard" else "soft")
 
 
 def test_interactions__are_those_of_shap() -> None:
@@ -74,7 +72,7 @@ def test_interactions__are_those_of_shap() -> None:
 
 
 def test_interactions__of_chosen_rows_with_any_resources(tmp_path: Path) -> None:
-    case = grown_case(150)
+    case = grown_case()
     first = case.forest.explain(case.frame, parts="interactions", sample=40, threads=1)["interactions"]
     again = case.forest.explain(case.frame, parts="interactions", sample=40, threads=2, memory="1GB")["interactions"]
     assert again.equals(first)
@@ -82,8 +80,8 @@ def test_interactions__of_chosen_rows_with_any_resources(tmp_path: Path) -> None
     some = case.forest.explain(case.frame, tmp_path / "some", parts="interactions", rows=rows)
     assert some["interactions"].equals(first.filter(pl.col("row").is_in(rows)))
     assert rows == some["interactions"]["row"].unique(maintain_order=True).to_list()
-    with pytest.raises(ConfigError, match="from 0 to 149, not 150"):
-        case.forest.explain(case.frame, parts="interactions", rows=[150])
+    with pytest.raises(ConfigError, match="from 0 to 199, not 200"):
+        case.forest.explain(case.frame, parts="interactions", rows=[200])
     with pytest.raises(ConfigError, match="needs at least"):
         case.forest.explain(case.frame, parts="interactions", memory="100MB")
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.explain.made import Case, mixed_case, oblique_case
-from tests.explain.test_importance import grown_case, loss_by
+from tests.explain.made import Case, bags_of, case_of, grown_case, loss_by
 from tests.naive.explain import permuted_change
 from tests.thorough import examples
 
@@ -59,9 +58,9 @@ def check(
 def test_local__is_that_of_the_definition(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         if kind == "oblique":
-            check(oblique_case(Path(folder), rows, seed), "error", seed, {"two": ["x0", "x2"]})
+            check(case_of(kind, Path(folder), rows, seed), "error", seed, {"two": ["x0", "x2"]})
         else:
-            check(mixed_case(Path(folder), rows, seed, kind == "mse"), kind, seed, GROUP)
+            check(case_of("numbers" if kind == "mse" else "classes", Path(folder), rows, seed), kind, seed, GROUP)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +70,11 @@ def test_local__is_that_of_the_definition(seed: int, rows: int, kind: str) -> No
 )
 def test_local__looks_at_trees_that_have_not_seen_the_row(options: dict[str, Any]) -> None:
     case = grown_case(60, **options)
-    table = case.forest.inbag()
-    bags = [table[str(tree)].to_list() for tree in range(6)]
-    check(case, loss_by(options), 3, {"both": ["a", "b"]}, bags, tuple(case.kept[2:12]))
+    check(case, loss_by(options), 3, {"both": ["a", "b"]}, bags_of(case), tuple(case.kept[2:12]))
 
 
 def test_local__is_the_same_with_any_resources(tmp_path: Path) -> None:
-    case = grown_case(200)
+    case = grown_case()
     first = case.forest.explain(case.frame, parts="local", loss="log_loss", threads=1)["local"]
     again = case.forest.explain(case.frame, tmp_path / "a", parts="local", loss="log_loss", threads=2, memory="1GB")
     assert again["local"].equals(first)

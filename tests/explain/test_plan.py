@@ -12,7 +12,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, StageAdvanced
 from bigforest.explain.explain import SECTIONS
-from tests.explain.test_importance import grown_case
+from tests.explain.made import grown_case
 
 _ALONE = ("importance", "trees")
 OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
 
 @pytest.mark.parametrize("part", SECTIONS)
 def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> None:
-    case = grown_case(200)
+    case = grown_case()
     data = None if part in _ALONE else case.frame
     options = {name: value for name, value in OPTIONS.items() if name in (SECTIONS[part].options or ())}
     plan = bf.plan_explanation(case.forest, data, parts=part, memory="10MB", **options)
@@ -30,13 +30,15 @@ def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> Non
     exact = bf.plan_explanation(case.forest, data, parts=part, memory=plan.smallest, **options)
     assert exact.fits
     assert exact.stages[1].need.memory <= plan.smallest
-    with pytest.raises(ConfigError, match="needs at least"):
+    with pytest.raises(ConfigError, match=rf"the stage {part} needs at least \d+MB") as error:
         case.forest.explain(data, parts=part, memory=plan.smallest - 1, **options)
+    named = int(str(error.value).split("at least ")[1].split("MB")[0])
+    assert 0 <= named * 10**6 - plan.smallest < 10**6
     assert case.forest.explain(data, parts=part, memory=plan.smallest, **options).tables
 
 
 def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = grown_case(200)
+    case = grown_case()
     case.frame.write_parquet(tmp_path / "rows.parquet")
     with (tmp_path / "rows.parquet").open("r+b") as file:  # nobody can read these rows
         file.seek(4)
@@ -48,7 +50,7 @@ def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_explain__is_refused_before_anything_is_done() -> None:
-    case = grown_case(200)
+    case = grown_case()
     small = bf.plan_explanation(case.forest, case.frame, parts="importance").smallest
     events: list[Event] = []
     with pytest.raises(ConfigError, match="the stage permutation needs at least"):
@@ -57,7 +59,7 @@ def test_explain__is_refused_before_anything_is_done() -> None:
 
 
 def test_plan_explanation__says_what_cannot_be_asked() -> None:
-    case = grown_case(200)
+    case = grown_case()
     with pytest.raises(ConfigError, match="this needs rows"):
         bf.plan_explanation(case.forest, parts="shap")
     with pytest.raises(ConfigError, match="parts must be some of"):
@@ -80,14 +82,14 @@ def test_plan_explanation__says_what_cannot_be_asked() -> None:
     ],
 )
 def test_explain__refuses_an_option_that_no_part_uses(parts: Any, options: dict[str, Any], message: str) -> None:
-    case = grown_case(200)
+    case = grown_case()
     for explain in (case.forest.explain, partial(bf.plan_explanation, case.forest)):
         with pytest.raises(ConfigError, match=f"^{message}"):
             explain(case.frame, parts=parts, **options)
 
 
 def test_explain__takes_an_option_that_one_of_the_parts_uses() -> None:
-    case = grown_case(200)
+    case = grown_case()
     found = case.forest.explain(case.frame, parts=["local", "contributions"], rows=[3])
     assert found["local"]["row"].unique().to_list() == [3]
     assert found["contributions"].height == 200
@@ -95,7 +97,7 @@ def test_explain__takes_an_option_that_one_of_the_parts_uses() -> None:
 
 def test_explain__takes_names_from_generators() -> None:
     """They can be read once."""
-    case = grown_case(200)
+    case = grown_case()
     names = case.forest.spec.feature_names[:2]
     lists: dict[str, Any] = {"groups": {"both": names}, "features": [names], "parts": ["permutation", "dependence"]}
     once = {"groups": {"both": iter(names)}, "features": iter([iter(names)]), "parts": iter(lists["parts"])}

@@ -12,7 +12,7 @@ import bigforest as bf
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
 from bigforest.kernels.explain.proximities import LeafRows, find_neighbors
-from tests.explain.test_importance import grown_case
+from tests.explain.made import PLAIN, bags_of, grown_case
 from tests.naive.explain import proximities
 
 
@@ -24,9 +24,8 @@ from tests.naive.explain import proximities
 def test_proximities__are_those_of_the_definition(options: dict[str, Any]) -> None:
     case = grown_case(80, **options)
     found = case.forest.explain(case.frame, parts="proximities", neighbors=100, threads=1)
-    kept, bags = case.kept, case.forest.inbag()
+    kept, times = case.kept, bags_of(case)
     leaves = case.forest.apply(case.frame)[kept].T.tolist()
-    times = [bags[str(tree)].to_list() for tree in range(6)]
     table = found["neighbors"]
     for at, row in enumerate(kept):
         expected = proximities(leaves, times, [1.0] * len(kept), at)
@@ -57,22 +56,21 @@ def check_answers(forest: bf.Forest, frame: pl.DataFrame, table: pl.DataFrame, f
 
 
 def test_proximities__weigh_rows() -> None:
-    case = grown_case(120)
-    weights = np.random.default_rng(0).choice([0.25, 1.0, 3.0], 120)
-    frame = case.frame.with_columns(w=pl.Series(weights))
-    forest = bf.train(frame, "y", trees=5, weight="w", threads=1, shrink="off", refine="off")
-    found = forest.explain(frame, parts="proximities", neighbors=120)
+    weights = np.random.default_rng(0).choice([0.25, 1.0, 3.0], 200)
+    frame = grown_case().frame.with_columns(w=pl.Series(weights))
+    forest = bf.train(frame, "y", trees=5, weight="w", threads=1, **PLAIN)
+    found = forest.explain(frame, parts="proximities", neighbors=200)
     check_answers(forest, frame, found["neighbors"], found)
 
 
 def test_proximities__of_chosen_rows() -> None:
-    case = grown_case(100)
+    case = grown_case()
     every = case.forest.explain(case.frame, parts="proximities", neighbors=4)["neighbors"]
     some = case.kept[3], case.kept[40]
     found = case.forest.explain(case.frame, parts="proximities", neighbors=4, rows=some, threads=2)["neighbors"]
     assert found.equals(every.filter(pl.col("row").is_in(some)))
-    with pytest.raises(ConfigError, match="from 0 to 99, not 100"):
-        case.forest.explain(case.frame, parts="proximities", rows=[100])
+    with pytest.raises(ConfigError, match="from 0 to 199, not 200"):
+        case.forest.explain(case.frame, parts="proximities", rows=[200])
 
 
 def test_outliers__and_prototypes() -> None:
@@ -82,7 +80,7 @@ def test_outliers__and_prototypes() -> None:
     labels = np.repeat(["a", "b", "c"], 100)
     labels[0] = "b"  # in the middle of others
     matrix[0] = 0
-    forest = bf.train((matrix, labels), trees=60, refine="off")
+    forest = bf.train((matrix, labels), trees=30, **PLAIN)
     found = forest.explain((matrix, labels), parts="proximities")
     scores = found["outliers"].sort("score", descending=True, nulls_last=True)
     assert scores["row"][0] == 0

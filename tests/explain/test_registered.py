@@ -1,9 +1,11 @@
-"""A part from outside the package, computed per tree out of bag, is explained as those of the package are."""
+"""A part from outside the package, computed per tree out of bag, is explained as those of the package are: also on the
+workers of a cluster, where all parts are those on threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -26,7 +28,8 @@ from bigforest.explain.job import (
     plan_groups,
 )
 from docs.options import COMMAND_LINE, EXPLAIN, written
-from tests.explain.test_importance import grown_case
+from tests.explain.made import grown_case
+from tests.thorough import cases
 
 
 def tree_errors(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
@@ -73,8 +76,8 @@ def naive_errors(forest: bf.Forest, frame: pl.DataFrame) -> list[float]:
     return found
 
 
-def test_part__from_outside_is_computed_per_tree_out_of_bag(tmp_path: Path) -> None:
-    case = grown_case(150)
+def test_part__from_outside_is_computed_per_tree_out_of_bag() -> None:
+    case = grown_case()
     expected = naive_errors(case.forest, case.frame)
     found = case.forest.explain(case.frame, parts="errors")
     assert found.tables == ["errors"]
@@ -83,19 +86,32 @@ def test_part__from_outside_is_computed_per_tree_out_of_bag(tmp_path: Path) -> N
         "read",
         "errors",
     ]
-    case.frame.write_parquet(tmp_path / "rows.parquet")
+
+
+@pytest.mark.parametrize("temporary", cases([False, True], quick=1), ids=["in a folder", "temporary"])
+def test_explain__is_the_same_on_workers(tmp_path: Path, temporary: bool) -> None:
+    options: dict[str, Any] = {"parts": SECTIONS, "sample": 60, "grid": 4}
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=2, processes=True, memory_limit=0, dashboard_address=None
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        there = case.forest.explain(tmp_path / "rows.parquet", tmp_path / "why", parts="errors", scheduler=client)
-    assert there["errors"].equals(found["errors"])
+        for name, more in {"plain": {}, "refined": {"refine": 3}}.items():
+            case = grown_case(**more)
+            case.frame.write_parquet(tmp_path / f"{name}.parquet")
+            case.forest.write(tmp_path / name)
+            forest = case.forest if temporary else bf.read_forest(tmp_path / name)
+            data = case.frame if temporary else tmp_path / f"{name}.parquet"
+            here = forest.explain(data, scheduler="threads", threads=1, **options)
+            there = forest.explain(data, tmp_path / f"{name}.out", scheduler=client, **options)
+            assert here.tables == there.tables and "errors" in here.tables
+            for table in here.tables:
+                assert here[table].equals(there[table], null_equal=True), (name, table)
 
 
 def test_part__is_not_made_for_boosted_forests_and_needs_a_new_name() -> None:
-    frame = grown_case(150).frame
+    frame = grown_case().frame
     boosted = bf.train(frame, "y", trees=3, sampling="arc-x4")
     with pytest.raises(ConfigError, match="errors uses out-of-bag rows"):
         boosted.explain(frame, parts="errors")

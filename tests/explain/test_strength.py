@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.explain.made import mixed_case
-from tests.explain.test_importance import grown_case
+import bigforest as bf
+from tests.explain.made import PLAIN, bags_of, grown_case, mixed_case
 from tests.naive.explain import answers, strength
 from tests.naive.predict import find_leaf
 from tests.thorough import examples
@@ -52,48 +52,44 @@ def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"family": "sparse-oblique"}, {"vote": "hard"}, {"vote": "hard", "min_leaf": 8, "shrink": 40.0}],
-    ids=["axis", "oblique", "hard", "shrunk"],
+    "options", [{}, {"vote": "hard"}, {"vote": "hard", "min_leaf": 8, "shrink": 40.0}], ids=["axis", "hard", "shrunk"]
 )
 def test_strength__looks_at_votes_out_of_bag(options: dict[str, Any]) -> None:
-    case = grown_case(200, **options) if "family" not in options else None
-    if case is None:
-        import bigforest as bf
+    case = grown_case(**options)
+    line = check_votes(case.forest, case.frame)
+    if options.get("vote") == "hard":
+        assert line["error"] == pytest.approx(case.forest.oob.error)
 
-        random = np.random.default_rng(0)
-        matrix = random.normal(size=(200, 4))
-        rows = (matrix, np.where(matrix[:, 0] > matrix[:, 1], "a", "b"))
-        forest = bf.train(rows, trees=6, threads=1, **options)
-        frame = pl.DataFrame(matrix, forest.features["name"].to_list())
-        found, kept = forest.explain(rows, parts="strength"), list(range(200))
-        codes = [forest.classes.index(own) for own in rows[1].tolist()]
-    else:
-        forest, frame, kept = case.forest, case.frame, case.kept
-        found = forest.explain(frame, parts="strength")
-        codes = [case.truth[row] for row in kept]
+
+def test_strength__of_projections_looks_at_votes_out_of_bag() -> None:
+    matrix = np.random.default_rng(0).normal(size=(200, 4))
+    frame = pl.DataFrame(matrix).with_columns(y=pl.Series(np.where(matrix[:, 0] > matrix[:, 1], "a", "b")))
+    check_votes(bf.train(frame, "y", trees=6, threads=1, family="sparse-oblique", **PLAIN), frame)
+
+
+def check_votes(forest: bf.Forest, frame: pl.DataFrame) -> dict[str, Any]:
+    """Assert that the strength is that of the votes of trees for rows that are not in their bags, and return it."""
     bags = forest.inbag()
-    votes = []
-    for tree in range(6):
+    kept, votes = bags["row"].to_list(), []
+    for tree in range(forest.trees):
         says = forest.predict(frame, trees=[tree])["prediction"].to_list()
-        bag = bags[str(tree)].to_list()
-        pairs = zip(kept, bag, strict=True)
+        pairs = zip(kept, bags[str(tree)].to_list(), strict=True)
         votes.append([forest.classes.index(says[row]) if count == 0 else None for row, count in pairs])
-    line = found["strength"].row(-1, named=True)
+    codes = [forest.classes.index(frame["y"][row]) for row in kept]
+    line = forest.explain(frame, parts="strength")["strength"].row(-1, named=True)
     for name, value in strength(votes, codes, [1.0] * len(codes), 2).items():
         assert line[name] == pytest.approx(value, abs=1e-9), name
-    if options.get("vote") == "hard":
-        assert line["error"] == pytest.approx(forest.oob.error)
+    return line
 
 
 @pytest.mark.parametrize("amount", [0.0, 5.0])
 def test_strength__of_numbers(amount: float) -> None:
-    case = grown_case(200, task="regression", shrink=amount)
+    case = grown_case(task="regression", shrink=amount)
     found = case.forest.explain(case.frame, parts="strength")["strength"].row(-1, named=True)
     assert found["mse"] == pytest.approx(case.forest.oob.error)
-    bags, errors = case.forest.inbag(), []
-    for number, tree in enumerate(case.trees):
-        own = [row for row, count in zip(case.kept, bags[str(number)].to_list(), strict=True) if count == 0]
+    errors = []
+    for tree, bag in zip(case.trees, bags_of(case), strict=True):
+        own = [row for row, count in zip(case.kept, bag, strict=True) if count == 0]
         says = answers(tree, amount or "soft")
         squares = [(says[find_leaf(tree, case.rows[row], case.names)][0] - case.truth[row]) ** 2 for row in own]
         errors.append(np.mean(squares))

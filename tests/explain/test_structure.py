@@ -14,13 +14,12 @@ import bigforest as bf
 from bigforest.execution import resources as resources_module
 from bigforest.execution.resources import Resources
 from bigforest.planning.sizes import Limits
-from tests.explain.made import mixed_case, oblique_case
-from tests.explain.test_importance import grown_case
+from tests.explain.made import grown_case, mixed_case, oblique_case
 from tests.naive.explain import answers, features_at
 
 
 def test_trees__are_counted() -> None:
-    case = grown_case(200)
+    case = grown_case()
     found = case.forest.explain(parts="trees", threads=2)
     nodes = case.forest.nodes.collect()
     leaves = nodes.filter(pl.col("left").is_null())
@@ -143,7 +142,7 @@ def test_rules__name_levels_missing_values_and_projections(tmp_path: Path) -> No
 
 
 def test_rules__come_in_the_order_of_what_they_tell() -> None:
-    case = grown_case(200, task="regression")
+    case = grown_case(task="regression")
     rules = case.forest.explain(parts="trees", rules=5)["rules"]
     interest = []
     for number, tree in enumerate(case.trees):

@@ -18,12 +18,14 @@ PURPOSE_PERMUTE = 101
 NO_NAMES: Names = MappingProxyType({})
 Answers = list[list[float]]
 Row = Sequence[Any]
-# How leaves answer: "soft", "hard", or the lambda by which their shares or numbers are shrunk.
-Vote = str | float
+# How leaves answer: "soft", "hard", the lambda by which their shares or numbers are shrunk, or their known `answers`.
+Vote = str | float | Answers
 
 
 def answers(tree: TreeArrays, vote: Vote = "soft") -> Answers:
     """What every node answers: the ballot of a leaf, and of an inner node the mean of its leaves over the bag."""
+    if isinstance(vote, list):
+        return vote
     found: Answers = []
     for node in range(tree.feature.size):
         below = list(leaves_below(tree, node))
@@ -36,6 +38,8 @@ def answers(tree: TreeArrays, vote: Vote = "soft") -> Answers:
 
 
 def _ballot(tree: TreeArrays, leaf: int, vote: Vote) -> list[float]:
+    if isinstance(vote, list):
+        return vote[leaf]
     if isinstance(vote, float):
         return [float(share) for share in shrunk(tree, leaf, vote)]
     if tree.value is not None:
@@ -123,9 +127,8 @@ def path_contributions(
 ) -> Answers:
     """By how much each feature changes the answer along the path, [features][classes]."""
     known = answers(tree, vote)
-    nodes = path(tree, row, names)
     found = [[0.0] * len(known[0]) for _ in range(features)]
-    for node, child in pairwise(nodes):
+    for node, child in pairwise(path(tree, row, names)):
         looked = features_at(tree, node)
         for place in looked:
             for k in range(len(known[0])):
@@ -142,9 +145,9 @@ def oob_decrease(
     names: Names = NO_NAMES,
 ) -> list[float]:
     """MDI-oob: the mean over the rows of label times contribution, summed over the classes."""
-    total = [0.0] * features
+    total, known = [0.0] * features, answers(tree)
     for row, own, w in zip(rows, truth, weight, strict=True):
-        contributions = path_contributions(tree, row, features, names)
+        contributions = path_contributions(tree, row, features, names, known)
         for place in range(features):
             label = own if tree.value is not None else 1.0
             total[place] += w * label * contributions[place][0 if tree.value is not None else own]
@@ -169,24 +172,31 @@ def expectation(
 
 
 def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft") -> Answers:
-    """Shapley values of the features by their definition, over all subsets, [features][classes]."""
+    """Shapley values of the features, [features][classes]; a subset is worth the answer where only it is known."""
+    return shapley_values(features, lambda known: expectation(tree, row, known, 0, names, vote))
+
+
+def shapley_values(features: int, worth: Callable[[set[int]], Sequence[float]]) -> Answers:
+    """Shapley values by their definition, over all subsets of the features, [features][outputs]."""
+    known = {
+        frozenset(subset): worth(set(subset))
+        for size in range(features + 1)
+        for subset in combinations(range(features), size)
+    }
     found: Answers = []
     for place in range(features):
-        others = [other for other in range(features) if other != place]
-        total: list[float] = []
-        for size in range(features):
-            share = math.factorial(size) * math.factorial(features - 1 - size) / math.factorial(features)
-            for subset in combinations(others, size):
-                with_it = expectation(tree, row, {*subset, place}, 0, names, vote)
-                without = expectation(tree, row, set(subset), 0, names, vote)
-                total = total or [0.0] * len(with_it)
+        total = [0.0] * len(known[frozenset()])
+        for subset, without in known.items():
+            if place not in subset:
+                size, with_it = len(subset), known[subset | {place}]
+                share = math.factorial(size) * math.factorial(features - 1 - size) / math.factorial(features)
                 total = [t + share * (a - b) for t, a, b in zip(total, with_it, without, strict=True)]
         found.append(total)
     return found
 
 
 def interaction(
-    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft"
+    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> list[Answers]:
     """Shapley interaction values by their definition, [features][features][classes]: pairs i < j, and the rest"""
     values, classes = shapley(tree, row, features, names, vote), len(answers(tree, vote)[0])
