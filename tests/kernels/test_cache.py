@@ -241,13 +241,12 @@ def test_shipped__kernels_are_read_by_the_best_level_and_nothing_is_written(ship
     assert not list((home / "a").rglob("*.nbc"))
     assert ask("", "a") == (*ANSWER, 0, 0)  # a processor without these levels compiles, and keeps that
     assert len(list((home / "a").rglob("*.nbc"))) == 2
-    # Damaged files: the next level has the kernel; or it is compiled. Nothing is mended in the installation.
-    best = {path.name for path in (home / LEVELS[0]).rglob("*.nbc")}
-    for is_best, served in ((True, 1), (False, 0)):
+    # Damaged files: the other level has the kernel; or it is compiled. Nothing is mended in the installation.
+    best = {shipped / path.name for path in (home / LEVELS[0]).rglob("*.nbc")}
+    for damaged, served in ((before.keys() - best, 1), (best, 1), (before.keys(), 0)):
         for path, content in before.items():
-            if (path.name in best) == is_best:
-                path.chmod(0o644)
-                path.write_bytes(content[: len(content) // 2])
+            path.chmod(0o644)
+            path.write_bytes(content[: len(content) // 2] if path in damaged else content)
         assert ask(" ".join(LEVELS), "b") == (*ANSWER, served, served)
     assert all(len(path.read_bytes()) == len(content) // 2 for path, content in before.items())
 
