@@ -1,9 +1,10 @@
-"""Growing by passes on categories, missing values, regression targets and weights gives the forest of growing in
-memory."""
+"""Growing by passes on categories, missing values, regression targets and weights, with the best splits or random
+ones, gives the forest of growing in memory."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,24 @@ from bigforest.planning.memory import Shape, TableTraits
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways
-from tests.strategies import Data, configs, mixed_tables
+from tests.strategies import Data, configs, mixed_tables, tables
 from tests.thorough import cases, examples
 
 
 @given(
-    data=mixed_tables(),
+    data=st.one_of(tables(), mixed_tables(), mixed_tables()),
     config=configs(),
+    splitter=st.sampled_from(["best", "random"]),
     way=ways(),
     numbers=st.booleans(),
     weighted=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(110))
 def test_passes__give_the_files_of_growing_in_memory(
-    data: Data, config: TrainConfig, way: GrowPlan, numbers: bool, weighted: bool, seed: int
+    data: Data, config: TrainConfig, splitter: str, way: GrowPlan, numbers: bool, weighted: bool, seed: int
 ) -> None:
+    config = replace(config, splitter=splitter)
     with tempfile.TemporaryDirectory() as folder:
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         assert parts(store, config, way) == parts(store, config, WHOLE)
@@ -88,27 +91,40 @@ def options_of(target: str, weighted: bool) -> dict[str, Any]:
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize(
-    ("target", "weighted"), cases([("number", True), ("kind", True), ("number", False), ("two", False)], quick=1)
+    ("target", "weighted", "splitter"),
+    cases(
+        [
+            *(("number", True, "best"), ("kind", True, "random")),
+            *(("kind", True, "best"), ("number", False, "best"), ("two", False, "best")),
+            *(("number", False, "random"), ("two", False, "random")),
+        ],
+        quick=2,
+    ),
 )
-def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool) -> None:
+def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool, splitter: str) -> None:
     options = options_of(target, weighted)
     store = bigforest.encode_store(table(140_000), tmp_path / "s", **options)
-    config = TrainConfig(
-        trees=2, seed=7, mtry=3, max_depth=9, weight=options["weight"], categories=tuple(options["categories"])
-    ).for_task(store.spec.target.task)
+    own: dict[str, Any] = {"weight": options["weight"], "categories": tuple(options["categories"])}
+    config = TrainConfig(trees=2, seed=7, mtry=3, max_depth=9, splitter=splitter, **own)  # type: ignore[arg-type]
+    config = config.for_task(store.spec.target.task)
     whole = parts(store, config, WHOLE)
-    roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
     tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
-    assert parts(store, config, GrowPlan(2, roomy, 2, 0), threads=2) == whole
+    if splitter == "best":
+        roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
+        assert parts(store, config, GrowPlan(2, roomy, 2, 0), threads=2) == whole
     assert parts(store, config, GrowPlan(3, tight, 1, 0), threads=3) == whole
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("target", cases(["number", "kind"], quick=1))
-def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
-    frame = table(400_000).with_columns(pl.col("place") % 300, pl.col("w").replace(7.3, 7.5))  # no wide weights
+@pytest.mark.parametrize(
+    ("target", "splitter"), cases([("number", "best"), ("kind", "best"), ("kind", "random")], quick=1)
+)
+def test_train__within_a_budget(tmp_path: Path, target: str, splitter: str) -> None:
+    rows = 150_000
+    frame = table(rows).with_columns(pl.col("place") % 300, pl.col("w").replace(7.3, 7.5))  # no wide weights
     store = bigforest.encode_store(frame, tmp_path / "s", **options_of(target, True))
-    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2, "shrink": "off"}
+    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": rows // 10, "threads": 2, "shrink": "off"}
+    options["splitter"] = splitter
     plan = bigforest.plan_training(store, memory="2GB", **options)
     memory = max(stage.need.smallest for stage in plan.stages)
     plan = bigforest.plan_training(store, memory=memory, **options)
