@@ -39,7 +39,7 @@ from tests.thorough import cases, examples
     weighted=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=examples(110))
+@settings(deadline=None, max_examples=examples(140))
 def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, splitter: str, way: GrowPlan, numbers: bool, weighted: bool, seed: int
 ) -> None:
@@ -47,6 +47,17 @@ def test_passes__give_the_files_of_growing_in_memory(
     with tempfile.TemporaryDirectory() as folder:
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+@pytest.mark.parametrize("splitter", ["best", "random"])
+@pytest.mark.parametrize("cells", [["a", "b"], [1.0, None]], ids=["levels", "missing"])
+def test_passes__of_two_sides_as_heavy_as_each_other(tmp_path: Path, cells: list[Any], splitter: str) -> None:
+    """One of them lists the levels, or is the default."""
+    frame = pl.DataFrame({"x": cells * 20, "y": ["no", "yes"] * 20})
+    store = bigforest.encode_store(frame, tmp_path / "s", target="y")
+    config = TrainConfig.of(trees=1, bootstrap=False, splitter=splitter).for_task("classification")
+    way = GrowPlan(1, MemoryLimits(rows=0, keys=10, cells=8, room=500), 1, 0)
+    assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
 def table(rows: int, seed: int = 5) -> pl.DataFrame:
