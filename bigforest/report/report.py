@@ -84,7 +84,7 @@ def card(forest: Forest) -> list[str]:
 def again(forest: Forest) -> list[str]:
     """Return pieces of HTML: the command that grows the forest again, the seed, versions and fingerprint of the table.
 
-    A merged forest has no such command.
+    A merged forest has no such command; that of a forest that was revised does not include the revision.
     """
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
@@ -93,8 +93,9 @@ def again(forest: Forest) -> list[str]:
     if origin is not None and origin.merged:
         note = page.text("The forest was merged from others; each has its own seed and table.")
         return [note, page.facts(pairs)]
+    before = f" This command grows it as it was before it was {forest.revised}." if forest.revised else ""
     return [
-        page.text("The same table, options and seed give the same forest, for any number of threads."),
+        page.text(f"The same table, options and seed give the same forest, for any number of threads.{before}"),
         page.code(shlex.join(command(forest))),
         page.facts(pairs),
     ]

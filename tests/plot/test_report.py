@@ -76,6 +76,13 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
+def test_page__the_command_of_a_revised_forest_grows_it_without_the_revision(tmp_path: Path) -> None:
+    forest = bf.train(table(), "y", trees=2, threads=1)
+    for number, (drawn, said) in enumerate(((forest, False), (forest.shrink(5.0), True))):
+        page = drawn.report(out=tmp_path / f"{number}.html", trees=0).read_text(encoding="utf-8")
+        assert ("This command grows it as it was before it was shrunk." in page) == said
+
+
 def test_page__of_a_regression_without_errors_has_no_row_weights(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": np.arange(40.0) % 4, "w": np.arange(40.0) % 3 + 1, "y": [2.5] * 40})
     for weight, said in ((None, False), ("w", True)):
