@@ -128,8 +128,8 @@ def _scheduler(
 class Ledger:
     """Listener that keeps the statistics of workers and, with `name_of`, the notices. It passes all other events on.
 
-    name_of  function that returns the name of an option in notices; None to pass notices on, too. Notices about
-             compiling are always passed on.
+    name_of  function that returns the name of an option in notices; None to keep no notices. Notices about compiling
+             are not kept, and events with statistics are passed on as well.
     """
 
     def __init__(self, listener: Listener, name_of: Callable[[str], str | None] | None) -> None:
