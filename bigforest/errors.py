@@ -78,7 +78,7 @@ class Note(str):
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the message of the system or a library. Further lines are about its own options."""
+    """Return the first line of a message of the system or a library. Further lines are about options of the library."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 
@@ -120,7 +120,7 @@ def names_other_file(error: BaseException, path: str | os.PathLike[str] | None) 
 
 
 def shown(value: object) -> str:
-    """Return the value of an option as a text for messages, shortened to 80 characters."""
+    """Return the value of an option as a text for messages, of at most 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no numbers of more than 4,300 digits

@@ -1,7 +1,8 @@
 """The memory of encoding, the division of the work within a budget, and the job that all tasks share.
 
-With less memory, first more columns are encoded in pieces (features.py), then fewer workers are used. A budget that is
-too small is refused before the run.
+With less memory, first columns that take more than _GOOD_TASK_BYTES are encoded in pieces (the runs of features.py).
+Then fewer workers are used, and at last one worker encodes all columns in pieces. A budget that is too small is refused
+before the run.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ PIECE_BYTES = 16_000_000
 _MIN_PIECE_ROWS = 1 << 18
 # A further worker is added only if each has this many bytes for a task, or as many as any task needs.
 _GOOD_TASK_BYTES = 100_000_000
-# Scratch bytes of a row of a column in pieces, in addition to its key: its rank in a run and in the column, and places
-# of the parts of runs; with bins also counts of keys.
+# Scratch bytes of a row of a column in pieces, in addition to its key: the files `ranks`, `merged` and `ranges` of
+# features.py, and with bins the counts of keys.
 _RUN_BYTES = 7
 _COUNT_BYTES = 4
 # Copies of the keys of a slice while it is read.
@@ -103,7 +104,7 @@ def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
 def _task_bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
     """Return `group_code_bytes`; keys: bytes of the keys of a row, widest: bytes of the widest value."""
     # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.
-    gaps = keys // 4 * rows // 8  # a bit for each cell: the key of a feature has 4 bytes or more
+    gaps = keys // 4 * rows // 8  # a bit for each cell; keys // 4 is the number of features or more
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
 
 

@@ -158,8 +158,8 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
 
 
 def why_regression(source: Source, target: FlatColumn) -> str | None:
-    """Return why a target of floats or decimals, a regression, may be meant as classes; None without a reason, and for
-    a constant target, which has a notice of its own."""
+    """Return the reason why the floats or decimals of a regression target may be meant as classes; None if there is
+    none, and for a constant target, which has another notice."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
@@ -298,9 +298,9 @@ _SMALLEST_RANGE = 2.0**-450
 # A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
 # Relative changes up to this one are small. There is a notice if at least the share _CHANGED_SHARE of the values
-# changes more. In a normal distribution, the values near 0 that change more are a smaller share.
+# changes more. In a normal distribution fewer values are so near 0 that they change more.
 _SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
-# Least number of rows in the sample for the quartiles, with or without a target; all rows if there are fewer.
+# Fewest numbers in the sample for the quartiles if every row has a target; all numbers if the table has fewer rows.
 _SAMPLE = 1 << 17
 
 
@@ -333,7 +333,7 @@ def find_numbers(
             "another column, or learn classes"
         )
     low, high = math.inf, -math.inf
-    extremes: set[int] = set()  # of whole numbers and decimals that are one float
+    extremes: set[int] = set()  # least and largest whole numbers or decimals, while all are the same float
     kept, rounded = 0, False
     apart = max(1, rows // _SAMPLE)
     sample: list[NDArray[np.float64]] = []

@@ -181,7 +181,7 @@ def _has_result(address: str, result: Any) -> bool:
 _AHEAD = 2
 # Retries of a failing task, for instance because a disk did not answer.
 _RETRIES = 2
-# Lists that a task merges. Each worker holds this many pickled lists at a time; a count takes a byte in most cases.
+# Lists that a task merges. A worker holds this many pickled lists at a time. Pickled counts mostly take a byte each.
 _FAN_IN = 8
 # Tasks per worker among which the calls of `run` are divided. Each task costs client and scheduler some milliseconds.
 # With fewer tasks, workers wait longer for the last one.

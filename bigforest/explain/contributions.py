@@ -101,7 +101,7 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     c_<feature>  the contribution of each feature.
     prediction   the prediction: the sum of base and all contributions.
 
-    With a boosted stage base, contributions and predictions are on the scale of the link: refine.py `on_scores`.
+    With a boosted stage, base, contributions and predictions are on the scale of the link: refine.py `on_scores`.
     """
     table = job.table
     rules = ContributionRules(name == SHAP, chosen_classes(job))

@@ -46,8 +46,8 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
     refuse_categories(files, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     attributes = _ensemble(list(exported_trees(files, _TO, listener)), dtype)
-    make = _number if files.is_regression else _class
-    nodes, outputs = make(onnx, attributes, files)
+    ensemble = _number_nodes if files.is_regression else _class_nodes
+    nodes, outputs = ensemble(onnx, attributes, files)
     if files.is_refined:
         nodes += _correction_nodes(onnx, _ensemble(stage_trees(files), dtype), files)
     if not files.is_regression:
@@ -66,7 +66,7 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
 
 
 def _ensemble(trees: list[ExportedTree], dtype: str) -> dict[str, Any]:
-    """Return the attributes of the tree ensemble: nodes, and the votes of leaves. Raises ConfigError for votes."""
+    """Return the attributes of the tree ensemble: nodes, and votes of leaves. Raises ConfigError as `_check_range`."""
     thresholds = np.concatenate([np.where(tree.left < 0, 0.0, tree.threshold) for tree in trees])
     leaf = np.concatenate([tree.left < 0 for tree in trees])
     number = _concatenate(np.full(tree.nodes, place) for place, tree in enumerate(trees))
@@ -134,13 +134,13 @@ def _constant(onnx: Any, name: str, values: Any) -> Any:
     return onnx.helper.make_node("Constant", [], [name], value=tensor)
 
 
-def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
+def _number_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """Return nodes and outputs for regression: the mean over the trees, named _PLAIN if a stage corrects it."""
     node = _trees(onnx, attributes, _PLAIN if files.is_refined else _PREDICTION, 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info(_PREDICTION, onnx.TensorProto.FLOAT, [None, 1])]
 
 
-def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
+def _class_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """Return nodes and outputs for classification.
 
     Probabilities are the sums divided by the number of trees, raised to the power of the forest and scaled to sum to 1.

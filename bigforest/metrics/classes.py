@@ -35,7 +35,8 @@ SCORE_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class against all others, or all classes if `code` is None. Rows count by weight, except in the first two.
+    """One class against all others, or all classes if `code` is None. Rows count by weight in all but `rows`
+    and `predicted`.
 
     rows       number of rows of the class; predicted: number of rows predicted as the class.
     precision, recall, f1   0 if the denominator is 0; for all classes: the mean over the classes that are the truth or

@@ -63,7 +63,7 @@ class Shape:
     codes    sum over the features of the number of distinct values.
     classes  number of classes of the target; 1 for regression.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
-    bits     True if all values are known to be 0 or 1, except for features of a single whole number of a byte.
+    bits     True if each feature is known to have only the values 0 and 1, or a single whole number below 256.
     dropped  True if rows of the table to encode may have no target or the weight 0, and are left out.
     extras   traits that need more memory, as far as they are known.
     """

@@ -404,6 +404,8 @@ def no_room(error: BaseException, *folders: Path) -> str | None:
         signs = ("No space left on device", "Disk quota exceeded")
         if number in (errno.ENOSPC, errno.EDQUOT) or any(sign in str(seen) for sign in signs):
             places = [path.resolve() for path in (*folders, *_temporary) if not is_remote(path) and path.exists()]
-            return f"{_NO_SPACE} {min(places, key=free_bytes)}; free some space" if places else "free some disk space"
+            if not places:
+                return "the disk is full; free some space"
+            return f"{_NO_SPACE} {min(places, key=free_bytes)}; free some space"
         seen = seen.__cause__ or seen.__context__
     return None

@@ -290,9 +290,10 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     """Begin a run for the output `out`.
 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
-    overwrite  replace a forest or an unfinished run at `out`. OutputExistsError is raised for others, and without it.
+    overwrite  replace a forest or an unfinished run at `out`.
 
-    Raises BusyError if another process works on `out`; ConfigError, FormatError and DiskFullError.
+    Raises OutputExistsError if anything else is at `out`, or anything without `overwrite`; BusyError if another process
+    works on `out`; ConfigError, FormatError and DiskFullError.
     """
     path = check_output(out, FOREST, overwrite=overwrite)
     old = _lock_folder(out, path)

@@ -1,7 +1,8 @@
 """Data shared by the kernels that split a node: record of the node, best split so far, scratch, constants.
 
 The rows of a node are `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
-code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
+code << 32 | class << 16 | multiplicity, so ordering keys orders codes. For regression it is code << 32 | index in the
+node.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BITS32 = np.uint64(0xFFFFFFFF)
 MOST_BUCKETS = 4096
 SORT_BUCKETS = 4096
 
-# Entries of Best.split.
+# Entries of BestSplit.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
 
 # A float score below NEAR times the best score cannot be an equal score: rounding errors are about 1e-15 of a score.

@@ -2,7 +2,7 @@
 
 The proximity of row j to row i is, with c_j the multiplicity of row j in the bag of a tree and w_j its weight,
 
-    p(i, j) = mean over the trees out of bag for i of [j in the leaf of i] * c_j w_j / sum over the leaf of c w
+    p(i, j) = mean over the trees with i out of bag of [j in the leaf of i] * c_j w_j / sum over the leaf of c w
 
 Over j, p(i, j) adds up to 1, and p(i, j) * target to the out-of-bag prediction of row i without shrinkage, power and
 boosted stage.
@@ -44,8 +44,8 @@ class LeafRows(NamedTuple):
 
 @inlined
 def mean_leaf_share(row, leaf_rows, share, touched):
-    """Set `share` to the proximities of all rows to a row. Return the number of rows with a proximity, which are listed
-    in `touched`."""
+    """Set `share`, zeros before, to the proximities of all rows to a row. Return the number of rows with a proximity,
+    which are listed in `touched`."""
     reached, voters = _ZERO, _ZERO
     for tree in range(np.uint64(leaf_rows.leaf.shape[0])):
         if leaf_rows.bag[tree, row] != 0:
@@ -124,7 +124,7 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
     """Fill the missing values of `rows` by their proximities to the rows that have the value.
 
     rows     uint32 [rows], numbers of kept rows; leaf_rows: LeafRows; scratch: see `find_neighbors`
-    kept     uint32 [kept rows], the row of `values` of each
+    kept     uint32 [kept rows], number in `values` of each kept row
     values   [all rows, columns]; categories are codes
     columns  uint32 [columns], columns to fill; codes: int64 [columns], number of codes of a category, 0 for a number.
              Code 0 of a category, and NaN, are missing. Codes from that number on are levels not seen in training; they

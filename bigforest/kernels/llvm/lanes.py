@@ -66,7 +66,7 @@ def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) 
 
 
 class Lanes:
-    """Emits code on arrays, a block of LANES numbers at a time.
+    """Emitter of code on arrays, a block of LANES numbers at a time.
 
     builder  emits the code
     arrays   Numba's array structures, by name

@@ -92,7 +92,7 @@ class StageRules(NamedTuple):
     leaves    most leaves of a tree
     least     fewest rows of a leaf
     penalty   added to the curvature of a node
-    smooth    added to the curvature of each level in the order of levels, and to that of each side of a split on levels
+    smooth    added to the curvature of each level to order the levels, and to that of each side of a split on levels
     """
 
     loss: np.int64
@@ -221,7 +221,7 @@ def grow_rounds(rows: SequenceRows, rules: StageRules, drawn: int, key: np.uint6
 
 
 def _draw_features(features: int, drawn: int, key: np.uint64, rounds: int) -> NDArray[np.uint64]:
-    """Return different features for each round in the order of the draw, uint64 [rounds, drawn]."""
+    """Draw features without replacement, anew for each round, uint64 [rounds, drawn] in the order of the draw."""
     states = scramble(key ^ scramble(np.arange(rounds, dtype=np.uint64) + GOLDEN))
     random = draw_rows(states[:, None], np.arange(drawn, dtype=np.uint64)) >> np.uint64(32)
     steps = random * np.arange(features, features - drawn, -1).astype(np.uint64) >> np.uint64(32)

@@ -245,8 +245,8 @@ CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _HALF = np.int64(32)
 _LOWER = np.int64(0xFFFFFFFF)
-# Number of tables for classes, minus one. Regression has two tables.
-_TABLES = np.uint64(3)
+# Bits of the number of one of four tables for classes. Regression has two tables.
+_TABLE_BITS = np.uint64(3)
 
 
 @inlined
@@ -278,7 +278,7 @@ def count_close(codes, low, span, items, levels, sums):
     for i in range(np.uint64(items.size)):
         # Consecutive rows go to different tables: an addition waits for an earlier one to the same entry.
         if sums is None:
-            close[np.uint64(codes[i] - low) + (i & _TABLES) * span] += level_weights(items[i])
+            close[np.uint64(codes[i] - low) + (i & _TABLE_BITS) * span] += level_weights(items[i])
         else:
             at = np.uint64(codes[i] - low) + (i & ONE) * span
             close[at + at] += sums.rows[i, ZERO]
@@ -417,7 +417,7 @@ def power_step(groups, count, total, weight, levels):
 
 @inlined
 def find_principal(groups, count, total, weight, levels):
-    """Set levels.direction to the first principal component of `count` cells, and levels.sum to match."""
+    """Set levels.direction to the first principal component of `count` cells; update levels.sum (`sum_cells`)."""
     for k in range(np.uint64(levels.direction.size)):
         levels.direction[k] = np.int64(mix(k + ONE) >> _START_SHIFT)
     step = 0
@@ -428,7 +428,7 @@ def find_principal(groups, count, total, weight, levels):
 
 @helper
 def find_component(codes, groups, node, levels):
-    """Set levels.direction to the first principal component, and levels.sum to match.
+    """Set levels.direction to the first principal component; update levels.sum (`sum_cells`).
 
     codes[i] is the level of row i, and levels.slot has the group of each level.
     """
