@@ -58,6 +58,7 @@ from bigforest.storage.atomic import (
     naming_refusal,
     no_room,
     remove,
+    replace_output,
     set_aside,
     sync,
     sync_all,
@@ -99,6 +100,7 @@ from bigforest.training.run_folder import Run, is_unfinished
 
 _STORE = "table.store"
 _FORESTS = "forests"
+_WORK = "work"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # There is a notice if the ratio of the shares of out-of-bag rows of two candidates is larger.
@@ -206,26 +208,12 @@ class Race:
         Raises OutputExistsError or DataError if the saved comparison is another one.
         """
         run, out = Run.of(self.arguments), self.out
-        kept = out / _STORE
         begun = ComparisonState.read(out) if has_begun(out) else None
         if begun is not None and run.location is not None and begun.run.location not in (None, run.location):
             raise OutputExistsError(
                 f"{out} compares candidates on {begun.run.location}; choose another output, or {api('overwrite')} it"
             )
-        if begun is None and kept.exists():
-            remove(kept)
-        # The table is encoded again, because its content may have changed since the comparison began.
-        path = kept if begun is None else out / f"again-{_STORE}"
-        store = self._make_store(run, path)
-        if begun is not None and path.exists():
-            same = store.fingerprint == begun.run.fingerprint
-            remove(path)
-            store = Store.open(kept) if same and is_store(kept) else store
-        if begun is not None and store.fingerprint != begun.run.fingerprint:
-            raise DataError(
-                f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
-                "another out"
-            )
+        store = self._make_store(run, None if begun is None else begun.run.fingerprint)
         state = self._settings(run, store)
         if begun is None:
             state.write(out)
@@ -236,15 +224,31 @@ class Race:
             )
         return store, begun
 
-    def _make_store(self, run: Run, path: Path) -> Store:
-        """Return the store of a run: its table if that is a store, or the table encoded at `path`.
+    def _make_store(self, run: Run, fingerprint: str | None) -> Store:
+        """Return the store of the comparison: the table if it is a store, or the table encoded in the folder.
 
-        Raises ConfigError and DataError if the run cannot use the table, or the memory suffices for no candidate.
+        fingerprint  that of the store if the comparison has begun. The table is encoded again, because its content may
+                     have changed since then.
+
+        Raises ConfigError and DataError if the run cannot use the table, if the memory suffices for no candidate, or if
+        the table is another one than before.
         """
-        plan = resolve(run, open_table(run, self.out, memory=self.resources.memory), self.resources)
-        if plan.roles is not None:
-            self._check_memory(plan, plan.roles.task)
-        return replace(plan, stages=("read", "encode")).make_store(path, self.listener)
+        kept, work = self.out / _STORE, self.out / _WORK
+        remove(work)  # of a killed comparison
+        work.mkdir()
+        try:
+            plan = resolve(run, open_table(run, work, memory=self.resources.memory), self.resources)
+            if plan.roles is not None:
+                self._check_memory(plan, plan.roles.task)
+            plan = replace(plan, run=replace(run, fingerprint=fingerprint), stages=("read", "encode"))
+            store = plan.make_store(work / _STORE, self.listener, f"{self.out} compares candidates on")
+            if isinstance(plan.table, Store):
+                return store
+            if fingerprint is None or not is_store(kept):
+                replace_output(store.path, kept, work / "replaced")
+        finally:
+            remove(work)
+        return Store.open(kept, verify=fingerprint is not None)
 
     def _check_memory(self, plan: TrainingPlan, task: Task) -> None:
         """Raise ConfigError, before the table is encoded, if no candidate can be grown in the memory."""

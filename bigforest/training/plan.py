@@ -17,7 +17,7 @@ from bigforest.encode.memory import encode_estimate
 from bigforest.encode.roles import ColumnRoles, column_roles, shape_of
 from bigforest.encode.rows import class_weight_of, for_all_classes
 from bigforest.encode.values import FEW_ROWS
-from bigforest.errors import ConfigError, api, counted
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener
 from bigforest.execution.compile_stage import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
@@ -199,16 +199,25 @@ class TrainingPlan:
                 f"of them, or set {api('memory')} to that much to try all the same"
             )
 
-    def make_store(self, path: Path, listener: Listener) -> Store:
+    def make_store(self, path: Path, listener: Listener, earlier: str) -> Store:
         """Encode the table into a store at `path`. Return the table itself if it is a store.
 
-        Raises ConfigError before anything is written if a stage needs more memory than the budget.
+        earlier  use of the table whose fingerprint the run has, for the error
+
+        Raises ConfigError before anything is written if a stage needs more memory than the budget, and DataError if the
+        run has the fingerprint of another table.
         """
-        if isinstance(self.table, Store):
-            return self.table
-        self.check()
-        assert self.roles is not None
-        return encode(self.table, self.roles, path, config=self.run.config, resources=self.resources, listener=listener)
+        store = self.table
+        if not isinstance(store, Store):
+            self.check()
+            assert self.roles is not None
+            config = self.run.config
+            store = encode(store, self.roles, path, config=config, resources=self.resources, listener=listener)
+        if self.run.fingerprint not in (None, store.fingerprint):
+            raise DataError(
+                f"the table is not the one that {earlier}: columns or values differ; give the same table again"
+            )
+        return store
 
     def for_store(self, store: Store) -> TrainingPlan:
         """Return the plan for the encoded table, with `min_level` chosen and missing cells and levels filled.

@@ -24,7 +24,6 @@ from bigforest.errors import (
     BigForestError,
     ClusterError,
     ConfigError,
-    DataError,
     DiskFullError,
     FormatError,
     Note,
@@ -72,7 +71,6 @@ from bigforest.training.run_folder import (
     RunState,
     begin,
     is_unfinished,
-    location_of,
     remove_leftovers,
     reopen,
     resume_advice,
@@ -309,26 +307,22 @@ def _carry_out(
 def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
     """Return the plan of a run for its store. Encode the table if the store is missing.
 
-    A resumed run encodes `data` again, unless its path is the same, to compare the fingerprints. Raises DataError if it
-    is another table, FormatError if the store is damaged, ConfigError if a table in memory is not given again.
+    data  the table, as given now. It is encoded again, to compare the fingerprints, also if the store exists. None for
+          the table that the run names.
+
+    Raises DataError if it is another table, FormatError if the store is damaged, ConfigError if a table in memory is
+    not given again.
     """
-    run, path = folder.state.run, location_of(data)
+    run = folder.state.run
     has_store = run.fingerprint is not None and folder.store.exists()
-    same_path = data is None or (path is not None and path == run.location)
+    if has_store and data is None:
+        return resolve(run, store := _open_store(folder, run.fingerprint), resources).for_store(store)
     run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
-    if has_store and same_path:
-        store = _open_store(folder, run.fingerprint, verify=True)
-        return resolve(run, store, resources).for_store(store)
     if run.data is None:
         raise ConfigError(f"{folder.out} was started with a table in memory; give the table again")
     with local_workdir(folder.temporary) as workdir:
         plan = resolve(run, open_table(run, folder.temporary, memory=resources.memory), resources)
-        store = plan.make_store(workdir / "table.store", timer)
-        if run.fingerprint not in (None, store.fingerprint):
-            raise DataError(
-                f"the table is not the one that {folder.out} was started with: columns or values differ; give the "
-                "same table, or train again"
-            )
+        store = plan.make_store(workdir / folder.store.name, timer, f"{folder.out} was started with")
         if isinstance(plan.table, Store):  # it stays where it is
             return plan.for_store(store)
         if not has_store:
@@ -336,7 +330,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
     return plan.for_store(_open_store(folder, store.fingerprint, verify=has_store))
 
 
-def _open_store(folder: RunFolder, fingerprint: str | None, *, verify: bool) -> Store:
+def _open_store(folder: RunFolder, fingerprint: str | None, *, verify: bool = True) -> Store:
     """Open the store in the folder of a run; verify: read it completely. Raises FormatError if it is damaged."""
     try:
         store = Store.open(folder.store, verify=verify)
@@ -406,7 +400,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
     if config.keep_targets:
         write_targets(job)
     if grown is not None:
-        shares = grown.decreases.shares
+        shares = grown.importance
     else:  # within a budget a process reads one part at a time
         shares = importance(directory, job.header(), resources.executor(None if resources.memory is None else 1))
     write_features(directory, job.header(), shares)

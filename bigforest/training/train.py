@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 import bigforest  # the annotation bigforest.Plan loads the class only when it is needed
 from bigforest.encode.arguments import column_arguments
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import resources_of
@@ -353,11 +353,7 @@ def shrink_forest(
         resources = replace(resources, scratch=work)
         plan = resolve(run, open_table(run, work, memory=resources.memory), resources)
         plan = replace(plan, stages=_SHRINKING)
-        store = plan.for_store(plan.make_store(work / "table.store", timer)).store
-        if store.fingerprint != origin.fingerprint:
-            raise DataError(
-                "the table is not the one that the forest was grown on: columns or values differ; give that one"
-            )
+        store = plan.for_store(plan.make_store(work / "table.store", timer, "the forest was grown on")).store
         forest.shrink(0.0).write(directory)
         store = ranked_store(store, forest.config, directory)
         report = write_oob(ForestJob(store, forest.config, directory, resources, timer), lambdas)

@@ -77,6 +77,28 @@ def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison, tmp_pa
     assert bf.train(resume=tmp_path / "more.forest", trees=60).trees == 60
 
 
+def test_compare__leaves_no_copy_of_a_table_that_is_not_read_by_column(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"candidates": {"one": {"mtry": 1}, "all": {"mtry": "all"}}, "options": {"trees": 2}}
+    how |= {"target": "y", "out": tmp_path / "c"}
+    table(60).drop("w", "g").write_csv(tmp_path / "t.csv")
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bf.compare(tmp_path / "t.csv", listener=interrupt, **how)
+    for _ in ("begun", "finished"):
+        bf.compare(tmp_path / "t.csv", **how)
+        assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+            *("candidates.parquet", "curve.parquet", "race.json", "table.store", "winner.forest")
+        ]
+    with (tmp_path / "t.csv").open("a") as lines:
+        lines.write((tmp_path / "t.csv").read_text().splitlines()[-1] + "\n")
+    with pytest.raises(DataError, match=r"not the one that .*c compares candidates on"):
+        bf.compare(tmp_path / "t.csv", **how)
+
+
 def test_compare__the_winner_knows_its_table(tmp_path: Path) -> None:
     """So that it can be grown on and shrunk without being told, wherever the comparison has gone."""
     table().write_parquet(tmp_path / "t.parquet")

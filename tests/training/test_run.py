@@ -171,6 +171,20 @@ def test_resume__another_table_is_refused(table: Path, tmp_path: Path, expected:
     assert origin.data == str(tmp_path / "moved.parquet")
 
 
+def test_resume__a_file_that_has_changed_under_its_name_is_refused(
+    table: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    """A table that is given again is compared with the one that the run was started with, whatever its path."""
+    out = tmp_path / "f"
+    interrupted(table, out)
+    frame().with_columns(pl.col("noise") + 1.0).write_parquet(table)
+    with pytest.raises(bigforest.DataError, match=r"not the one that .*f was started with"):
+        bigforest.train(table, resume=out)
+    frame().write_parquet(table)
+    bigforest.train(table, resume=out)
+    assert files(out) == expected
+
+
 def test_resume__with_a_kept_store(table: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
     bigforest.encode_store(table, tmp_path / "s", target="kind")
     with pytest.raises(KeyboardInterrupt):
