@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
-from bigforest.forest.decreases import DecreaseSums, used_decreases
+from bigforest.forest.decreases import importance_of
 from bigforest.forest.files import Header, write_features
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.run_file import Choices, write_run
@@ -98,9 +98,7 @@ def write_forest(
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], header)
-    sums = DecreaseSums(len(spec.features))
-    sums.add(range(1), [decrease for tree in trees for decrease in used_decreases([tree], spec)])
-    write_features(directory, header, sums.shares)
+    write_features(directory, header, importance_of(trees, spec))
     write_run(directory, {"grow": 0.5}, 2, header, None, Choices())
     return made
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.execution.executor import Executor
+from bigforest.execution.executor import Executor, in_order
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, split_features
 from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, read_span
@@ -19,31 +19,6 @@ from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, re
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HERE = Executor(1)
-
-
-class DecreaseSums:
-    """Decreases by feature, summed in the order of the trees, in whatever order their files are added."""
-
-    def __init__(self, features: int) -> None:
-        self._total = np.zeros(features)
-        self._waiting: dict[int, tuple[int, list[TreeDecreases]]] = {}
-        self._following = 0
-
-    def add(self, part: range, trees: list[TreeDecreases]) -> None:
-        """Add the decreases of the trees of a file, in order.
-
-        part  positions of the file or of its trees. The parts of all files form a range from 0 on without a gap.
-        """
-        self._waiting[part.start] = part.stop, trees
-        while self._following in self._waiting:
-            self._following, ready = self._waiting.pop(self._following)
-            for feature, decrease in ready:
-                self._total[feature] += decrease
-
-    @property
-    def shares(self) -> NDArray[np.float64]:
-        """Share of each feature in the total decrease of impurity, float64 [features]."""
-        return decrease_shares(self._total)
 
 
 def decrease_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -66,25 +41,30 @@ def importance(directory: Path, header: Header, executor: Executor = _HERE) -> N
     """
     paths = part_paths(directory)
     spans = [check_part(*part, header) for part in zip(paths, part_ranges(paths, header.config.trees), strict=True)]
-    sums = DecreaseSums(len(header.spec.features))
+    total = np.zeros(len(header.spec.features))
 
-    def add(part: int, trees: list[TreeDecreases]) -> None:
-        sums.add(range(part, part + 1), trees)
+    def add(_: int, trees: list[TreeDecreases]) -> None:
+        for feature, decrease in trees:
+            total[feature] += decrease
 
-    executor.run(part_decreases, [(span,) for span in spans], add, (header,), even=True)
-    return sums.shares
+    executor.run(part_decreases, [(span,) for span in spans], in_order(add), (header,), even=True)
+    return decrease_shares(total)
 
 
 def part_decreases(header: Header, span: Span) -> list[TreeDecreases]:
-    """Task: return the decreases of the trees of a span."""
-    return used_decreases(read_span(span, header), header.spec)
-
-
-def used_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> list[TreeDecreases]:
-    """Return the decreases of trees. Only used features are kept: a table may have many more features than a tree has
-    nodes."""
-    decreases = (decrease for _, decrease in tree_decreases(pieces, spec))
+    """Task: return the decreases of the trees of a span. Only used features are kept: a table may have many more
+    features than a tree has nodes."""
+    decreases = (decrease for _, decrease in tree_decreases(read_span(span, header), header.spec))
     return [(used := np.flatnonzero(decrease), decrease[used]) for decrease in decreases]
+
+
+def importance_of(trees: Iterable[TreeArrays], spec: DataSpec) -> NDArray[np.float64]:
+    """Return what `importance` returns, for trees in memory: whole trees, in order."""
+    total = np.zeros(len(spec.features))
+    for nodes in trees:
+        for _, decrease in tree_decreases([nodes], spec):
+            total += decrease
+    return decrease_shares(total)
 
 
 def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:

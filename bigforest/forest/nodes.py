@@ -265,8 +265,8 @@ class TreeArrays(NamedTuple):
         return self._replace(**made)
 
     def kept(self) -> TreeArrays:
-        """Return these trees without the arrays that only growing and writing need."""
-        return self._replace(gain=np.empty(0), below=_NONE, above=_NONE)
+        """Return these trees without the arrays that only growing needs."""
+        return self._replace(below=_NONE, above=_NONE)
 
 
 _LISTS = ("levels", "terms")

@@ -30,7 +30,7 @@ from bigforest.events import Listener
 from bigforest.execution.compile_stage import compiling
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
-from bigforest.forest.decreases import DecreaseSums, TreeDecreases, used_decreases
+from bigforest.forest.decreases import importance_of
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
@@ -87,11 +87,10 @@ class ForestJob(NamedTuple):
 
 
 class KeptTrees(NamedTuple):
-    """All trees of a forest as grown, by part, and the decreases of impurity by feature."""
+    """All trees of a forest as grown, by part."""
 
     parts: list[list[TreeArrays]]
     spec: DataSpec
-    decreases: DecreaseSums
 
     @property
     def nbytes(self) -> int:
@@ -101,6 +100,11 @@ class KeptTrees(NamedTuple):
     def sizes(self) -> list[int]:
         """Number of nodes of each tree."""
         return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
+
+    @property
+    def importance(self) -> NDArray[np.float64]:
+        """Share of each feature in the total decrease of impurity, float64 [features]."""
+        return importance_of((nodes for part in self.parts for nodes in part), self.spec)
 
     def packed(self, lambdas: tuple[float, ...], workers: int, used: NDArray[np.int64] | None) -> PackedTrees:
         """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas.
@@ -139,7 +143,6 @@ class Grower:
         self._keep = keep and self._plan.keeps
         self._kept: dict[int, list[TreeArrays]] = {}
         self._kept_bytes = 0
-        self._decreases = DecreaseSums(len(store.spec.features))
         self.least_trees = self._plan.group if by_passes else self._executor.size
 
     def __enter__(self) -> Grower:
@@ -162,7 +165,7 @@ class Grower:
         if sum(nodes.roots.size for part in parts for nodes in part) < self._job.config.trees:
             return None
         self._kept = {}
-        return KeptTrees(parts, self._job.store.spec, self._decreases)
+        return KeptTrees(parts, self._job.store.spec)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, except for existing ones. Call `advance` with numbers of trees: finished, or existing."""
@@ -178,12 +181,11 @@ class Grower:
         """Grow each part by a task, and keep the trees as long as there is room."""
         store, config, directory, _, _ = self._job
 
-        def end(index: int, grown: GrownPart | None) -> None:
+        def end(index: int, grown: list[TreeArrays]) -> None:
             advance(len(parts[index]))
-            if grown is not None and self._keep:
-                self._kept[parts[index].start] = grown.nodes
-                self._decreases.add(parts[index], grown.decreases)
-                self._kept_bytes += sum(nodes.nbytes for nodes in grown.nodes)
+            if self._keep:
+                self._kept[parts[index].start] = grown
+                self._kept_bytes += sum(nodes.nbytes for nodes in grown)
                 if self._kept_bytes > _KEPT_BYTES:
                     self._keep, self._kept = False, {}
 
@@ -235,20 +237,12 @@ def check_draws(draws: int, *, in_memory: bool, category: bool) -> None:
         )
 
 
-class GrownPart(NamedTuple):
-    """The trees of a part, and the decreases of each tree."""
-
-    nodes: list[TreeArrays]
-    decreases: list[TreeDecreases]
-
-
-def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> list[TreeArrays]:
     """Task: grow consecutive trees in memory. Write them as one part, and the leaves of their out-of-bag rows.
 
-    Returns the trees if `keep`, otherwise None.
+    Returns the trees if `keep`, otherwise an empty list.
     """
     kept: list[TreeArrays] = []
-    decreases: list[TreeDecreases] = []
     leaves = LeafWriter(store, config, directory, trees.start)
 
     def grown() -> Iterator[TreeArrays]:
@@ -257,12 +251,11 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
                 leaves.add(call.left_out, call.trees)
             if keep:
                 kept.append(call.trees.kept())
-                decreases.extend(used_decreases([call.trees], store.spec))
             yield call.trees
 
     write_part(directory, trees.start, grown(), shared_of(store, config).header)
     leaves.write()
-    return GrownPart(kept, decreases) if keep else None
+    return kept
 
 
 class GrownTrees(NamedTuple):
