@@ -161,17 +161,14 @@ def _predict_matrix(
     reader.check_shape(matrix.shape)  # here, so that the error has the shape of the whole array
     count = matrix.shape[0]
     at_once = matrix.at_once if isinstance(matrix, SparseRows) else max(1, count)
-    tally = UnseenLevels() if count >= FEWEST_ROWS else None
 
-    def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, None]:
+    def read(start: int, stop: int, used: NDArray[np.int64], tally: UnseenLevels | None) -> tuple[RowBatch, None]:
         return reader.matrix(matrix[start:stop], used, tally), None
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
     batches = _predict_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
-    if tally is not None:
-        tally.tell()
     made = [prediction_array(predictions, spec, rule, proba) for _, predictions in batches]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
@@ -184,9 +181,9 @@ def _predict_frame(
     if keep or rule.category is not None:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
 
-    tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
-
-    def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, pl.DataFrame]:
+    def read(
+        start: int, stop: int, used: NDArray[np.int64], tally: UnseenLevels | None
+    ) -> tuple[RowBatch, pl.DataFrame]:
         piece = frame.slice(start, stop - start)
         return reader.frame(piece, features, used, tally), piece
 
@@ -195,8 +192,6 @@ def _predict_frame(
 
     held, count = int(frame.estimated_size()), frame.height
     pieces = _predict_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
-    if tally is not None:
-        tally.tell()
     made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in pieces])
     return frame[keep].hstack(made) if keep else made
 
@@ -206,7 +201,7 @@ def _predict_batches(
     rule: VoteRule,
     count: int,
     at_once: int,
-    read: Callable[[int, int, NDArray[np.int64]], tuple[RowBatch, Batch]],
+    read: Callable[[int, int, NDArray[np.int64], UnseenLevels | None], tuple[RowBatch, Batch]],
     proba: bool,
     resources: Resources,
     shape: Callable[[NDArray[np.int64]], Shape],
@@ -214,24 +209,31 @@ def _predict_batches(
 ) -> list[tuple[Batch, Predictions]]:
     """Predict `count` rows, at most `at_once` together. Return batches with their predictions, at least one.
 
-    read         function of (start, stop, used) that returns the rows from `start` to before `stop`, with the features
-                 at the positions `used`, and the batch that they are from.
+    read         function of (start, stop, used, tally) that returns the rows from `start` to before `stop`, with the
+                 features at the positions `used`, and the batch that they are from. It counts unseen levels in `tally`.
     shape, held  see `TreeLoader.passes`.
+
+    Logs a notice if many rows have unseen levels.
     """
     workers = resources.workers if count > 1 else 1  # asking the system takes as long as reading one row
+    tally = UnseenLevels() if count >= FEWEST_ROWS else None
     if resources.memory is None and count <= at_once:
         predictor = loader.predictor(rule)
-        rows, batch = read(0, count, predictor.packed.used)
+        rows, batch = read(0, count, predictor.packed.used, tally)
         with RowsNamed(0, count):
-            return [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba, workers=workers))]
-    passes = loader.passes(rule, shape, resources, held)
-    step = at_once if resources.memory is None else min(at_once, passes.batch)
+            predicted = [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba, workers=workers))]
+    else:
+        passes = loader.passes(rule, shape, resources, held)
+        step = at_once if resources.memory is None else min(at_once, passes.batch)
 
-    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, Batch]]:
-        for start in range(begin, end, step):
-            yield start, *read(start, min(start + step, end), passes.used)
+        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, Batch]]:
+            for start in range(begin, end, step):
+                yield start, *read(start, min(start + step, end), passes.used, tally)
 
-    return list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # also for no rows
+        predicted = list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # also for no rows
+    if tally is not None:
+        tally.tell()
+    return predicted
 
 
 # Names of structs of several prediction columns.
