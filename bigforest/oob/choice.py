@@ -41,7 +41,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 # Standard errors by which a choice must be better than no shrinkage, or the power 1. Losses with different lambdas
 # differ little; a power that is not needed costs more (benchmarks/columns.md).
-_LAMBDA_ERRORS, _POWER_ERRORS = 1, 2
+_ERRORS: dict[type[Choice], int] = {Shrinkage: 1, Power: 2}
 # The loss is flat around the best power, so few powers suffice.
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)
 
@@ -159,26 +159,20 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
-def choose_shrinkage(tried: tuple[float, ...], losses: ChoiceLosses, unit: float) -> Shrinkage:
-    return _choice(Shrinkage, tried, losses, _LAMBDA_ERRORS, unit)
-
-
-def choose_power(tried: tuple[float, ...], losses: ChoiceLosses) -> Power:
-    return _choice(Power, tried, losses, _POWER_ERRORS, 1.0)
-
-
-def _choice(kind: type[Kind], tried: tuple[float, ...], choice_losses: ChoiceLosses, errors: int, unit: float) -> Kind:
+def choose(kind: type[Kind], tried: tuple[float, ...], choice_losses: ChoiceLosses, unit: float = 1.0) -> Kind:
+    """Return the choice of a lambda or power among several, with the loss of each; unit: see NumberLoss."""
+    errors = _ERRORS[kind]
     (first, second), (first_squares, second_squares), weight = choice_losses
     if not weight:
         return kind(tried[0], tried)
-    crossed = first[_choose(second, second_squares, errors)] + second[_choose(first, first_squares, errors)]
-    amount = tried[_choose(first + second, first_squares + second_squares, errors)]
+    crossed = first[_lowest(second, second_squares, errors)] + second[_lowest(first, first_squares, errors)]
+    amount = tried[_lowest(first + second, first_squares + second_squares, errors)]
     # Divide by the weight first, and by the unit twice, because its square might overflow.
     *losses, crossed_loss = (whole / STEPS / weight / unit / unit for whole in [*(first + second), crossed])
     return kind(amount, tried, tuple(losses), crossed_loss)
 
 
-def _choose(losses: NDArray[np.object_], squares: NDArray[np.object_], errors: int) -> int:
+def _lowest(losses: NDArray[np.object_], squares: NDArray[np.object_], errors: int) -> int:
     """Return the place of the lowest loss, the first among ties, if it is below the first loss by more than `errors`
     standard errors; otherwise 0.
 

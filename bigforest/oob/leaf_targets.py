@@ -68,7 +68,7 @@ def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resource
     smallest = BASE_BYTES + task + min(arrays + keys, _KEY * resources.limits.target_window)
     if resources.memory is not None and BASE_BYTES + whole > resources.memory:
         return MemoryEstimate("targets", smallest, smallest, arrays)
-    return MemoryEstimate("targets", BASE_BYTES + tasks_at_once((BASE_BYTES, whole), resources) * whole, smallest)
+    return MemoryEstimate("targets", BASE_BYTES + tasks_at_once(whole, resources) * whole, smallest)
 
 
 def part_nodes(shape: Shape, config: TrainConfig) -> int:
@@ -85,12 +85,11 @@ def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int, int]:
     return TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config), arrays, _KEY * bag
 
 
-def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
-    """Return the number of tasks at once in each process; needed: bytes of the process, and bytes of each task."""
+def tasks_at_once(task: int, resources: Resources) -> int:
+    """Return the number of tasks at once in each process; task: bytes of each."""
     if resources.memory is None:
         return resources.workers
-    shared, task = needed
-    return max(1, min(resources.workers, (resources.memory - shared) // task))
+    return max(1, min(resources.workers, (resources.memory - BASE_BYTES) // task))
 
 
 def write_targets(job: ForestJob) -> None:
@@ -104,9 +103,7 @@ def write_targets(job: ForestJob) -> None:
     window = resources.limits.target_window if need.scratch else None
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
-    executor = resources.executor(
-        1 if window else tasks_at_once((BASE_BYTES, sum(task_bytes(store.shape, config))), resources)
-    )
+    executor = resources.executor(1 if window else tasks_at_once(sum(task_bytes(store.shape, config)), resources))
     header = Header(store.spec, config)
     with stage("targets", config.trees, "trees", listener) as progress, TemporaryFolder(resources.scratch) as scratch:
         with local_workdir(scratch) as folder:

@@ -48,7 +48,7 @@ from bigforest.grow.refine import in_sample, stage_bags
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
-from bigforest.oob.choice import ChoiceLosses, choose_power, choose_shrinkage, no_losses, powers_to_try
+from bigforest.oob.choice import ChoiceLosses, choose, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
 from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, with_code_thresholds
@@ -128,7 +128,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
             losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, work)
-            shrinkage = _choose_lambda(losses, work)
+            total = reduce(ChoiceLosses.plus, losses, no_losses(len(tried)))
+            shrinkage = choose(Shrinkage, tried, total, work.loss.unit)
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallied = _over_ranges(executor, ranges, progress.advance, tally_range, work)
         tallies, changes, power = _add_up_votes(tallied, work)
@@ -177,11 +178,6 @@ def _over_ranges(
             advance(work.config.trees)
 
 
-def _choose_lambda(losses: Iterable[ChoiceLosses], work: TallyInputs) -> Shrinkage:
-    total = reduce(ChoiceLosses.plus, losses, no_losses(len(work.amounts)))
-    return choose_shrinkage(work.amounts, total, work.loss.unit)
-
-
 def _add_up_votes(
     ranges: Iterable[TalliedRange], work: TallyInputs
 ) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
@@ -192,7 +188,7 @@ def _add_up_votes(
         tallies += tallied.tallies
         changes += tallied.changes
         losses = losses if tallied.losses is None else losses.plus(tallied.losses)
-    return tallies, changes, choose_power(work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
+    return tallies, changes, choose(Power, work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
 
 
 def _sampled_rows(

@@ -92,7 +92,7 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
     store, config, resources = job.store, job.config, job.resources
     need, whole = weigh_estimate(store.shape, config, resources), sum(_bytes(store.shape, config))
     mapped = need.scratch > 0
-    executor = resources.executor(1 if mapped else tasks_at_once((BASE_BYTES, whole), resources))
+    executor = resources.executor(1 if mapped else tasks_at_once(whole, resources))
     with TemporaryFolder(resources.scratch) as folder:
         shared = (Sampler(store, config), narrow, job.directory, folder, mapped)
         executor.run(

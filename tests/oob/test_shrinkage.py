@@ -24,7 +24,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Shrinkage
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan
-from bigforest.oob.choice import STEPS, ChoiceLosses, choose_shrinkage, in_second_half
+from bigforest.oob.choice import STEPS, ChoiceLosses, choose, in_second_half
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
@@ -397,11 +397,9 @@ def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("error", "crossed"), [(5, 15), (6, 16)])
-def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_its_error(
-    error: int, crossed: int
-) -> None:
+def test_choose__each_half_chooses_for_the_other_what_gains_more_than_its_error(error: int, crossed: int) -> None:
     losses = np.array([[10, 4, 6], [10, 9, 3]], object) * int(STEPS)
     squares = np.array([[0, error**2, 0], [0, 0, 0]], object) * int(STEPS) ** 2
     tried = (0.0, 1.0, 3.0)
     expected = Shrinkage(3.0, tried, (20 / 32, 13 / 32, 9 / 32), crossed / 32)
-    assert choose_shrinkage(tried, ChoiceLosses(losses, squares, 8), 2.0) == expected
+    assert choose(Shrinkage, tried, ChoiceLosses(losses, squares, 8), 2.0) == expected
