@@ -511,8 +511,8 @@ PICTURES = tuple(_PLOTS)
 def plot_forest(
     forest: Forest | str | Path,
     data: Any = None,
+    out: str | Path = "pictures",
     *,
-    out: str | Path,
     what: Iterable[str] | str | None = None,
     format: str = "svg",
     row: int = 0,
@@ -535,7 +535,7 @@ def plot_forest(
     data : path or table, optional
         Rows. For dependence, waterfall, swarm, surface and interactions any rows with the features of the forest; for
         unbiased, permutation and map the training table with the target.
-    out : str or Path
+    out : str or Path, default="pictures"
         Output folder, created if it does not exist.
     what : sequence of str or str, optional
         Names of plots, some of `PICTURES`. None for all plots that the forest and the rows allow, except `surface`,
@@ -581,8 +581,8 @@ def plot_forest(
     >>> import bigforest as bf
     >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
     >>> forest = bf.train(table, "kind", trees=10)
-    >>> [path.name for path in bf.plot_forest(forest, out="plots", what="roc")]
-    ['roc.svg']
+    >>> bf.plot_forest(forest, table, "plots", what="roc")
+    [PosixPath('plots/roc.svg')]
     """
     check_word(format, FORMATS, "format")
     forest = opened_forest(forest)

@@ -398,7 +398,7 @@ def test_files__of_a_failed_call_do_not_refuse_its_repeat(tmp_path: Path, monkey
 def test_files__of_other_kinds(grown: Any, tmp_path: Path, kind: str) -> None:
     forest, frame = grown
     names = ["confusion", "swarm", "tree"]
-    files = bf.plot_forest(forest, frame, out=tmp_path, what=names, format=kind, threads=1)
+    files = bf.plot_forest(forest, frame, tmp_path, what=names, format=kind, threads=1)
     assert [file.name for file in files] == [f"{name}.{kind}" for name in names]
     for file in files:
         content = file.read_bytes()
