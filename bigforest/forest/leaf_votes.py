@@ -137,18 +137,18 @@ def step_rows(classes: int) -> int:
     return rows
 
 
-def leaf_chunk_rows(rows: int, classes: int) -> int:
-    """Return the rows of a chunk of a table with `rows` rows; classes: number of classes, 1 for regression."""
-    return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
+def leaf_chunk_rows(spec: DataSpec) -> int:
+    """Return the rows of a chunk of a table."""
+    return min(_MOST_CHUNK if spec.rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(spec.target.answer_width))
 
 
 def leaves_path(directory: Path, first_tree: int) -> Path:
     return directory / FOLDER / f"part-{first_tree:07d}"
 
 
-def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
-    """Write a file of leaves, a chunk at a time; rows: of the table; classes: number of classes, 1 for regression."""
-    with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, rows, classes)) as add:
+def write_leaves(path: Path, trees: range, spec: DataSpec, chunks: Iterable[LeafChunk]) -> None:
+    """Write a file of leaves, a chunk at a time."""
+    with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, spec)) as add:
         for chunk in chunks:
             add(*chunk)
 
@@ -188,10 +188,8 @@ class LeafWriter:
     """Writer of the files of leaves and ballots of consecutive trees, which are added some at a time."""
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
-        self._rows = store.rows
-        self._classes = store.spec.target.answer_width
-        self._wide = store.spec.wide_weights
-        self._lambdas = len(lambdas_to_try(config, store.rows, self._classes))
+        self._spec = store.spec
+        self._lambdas = len(lambdas_to_try(config, store.rows, store.spec.target.answer_width))
         self._held = 0
         self._directory = directory
         self._first = first
@@ -200,12 +198,12 @@ class LeafWriter:
 
     def add(self, left_out_rows: list[LeftOut], trees: TreeArrays) -> None:
         """Add the next trees. Write a file when its leaves and its loaded ballots together take FILE_BYTES."""
-        ballots = ballots_of_trees(trees, self._wide)
+        ballots = ballots_of_trees(trees, self._spec.wide_weights)
         self._found += left_out_rows
         self._ballots.append(ballots)
         self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in left_out_rows)
         sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
-        self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
+        self._held += int(loaded_bytes(*sizes, self._spec.target.answer_width, self._lambdas)[0])
         if self._held >= FILE_BYTES:
             self.write()
 
@@ -213,9 +211,8 @@ class LeafWriter:
         if not self._found:
             return
         path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
-        write_ballots(path, join_ballots(self._ballots, self._classes))
-        step = leaf_chunk_rows(self._rows, self._classes)
-        write_leaves(path, trees, self._rows, self._classes, leaf_chunks(self._found, self._rows, step))
+        write_ballots(path, join_ballots(self._ballots, self._spec.target.answer_width))
+        write_leaves(path, trees, self._spec, leaf_chunks(self._found, self._spec.rows, leaf_chunk_rows(self._spec)))
         self._first = trees.stop
         self._found, self._ballots, self._held = [], [], 0
 
@@ -234,7 +231,7 @@ def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Itera
         yield LeafChunk((chunk - np.uint32(start)).astype(np.uint16), leaves, counts)
 
 
-def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
+def found_leaves(directory: Path, spec: DataSpec, trees: range | None = None) -> list[LeafFile]:
     """Return the complete files of leaves with ballots in a directory, sorted by first tree.
 
     trees  numbers that the first trees must be among; None for any.
@@ -242,25 +239,25 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
     names = (_NAME.fullmatch(path.name) for path in files_in(directory / FOLDER, "part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
     paths = [leaves_path(directory, first) for first in firsts]
-    files = (_open(path, rows, classes) for path in paths if _ballots(path).exists())
+    files = (_open(path, spec) for path in paths if _ballots(path).exists())
     return sorted((file for file in files if file is not None), key=lambda file: file.trees.start)
 
 
-def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
+def _open(path: Path, spec: DataSpec) -> LeafFile | None:
     try:
         file = ArrayFile.of(_leaves(path), LEAF_TYPES)
     except FormatError:
         return None
     first, count = (file.about.get(name, 0) for name in ("first", "trees"))
     trees = range(first, first + count)
-    if file.about != _about(trees, rows, classes) or not trees or path.name != f"part-{first:07d}":
+    if file.about != _about(trees, spec) or not trees or path.name != f"part-{first:07d}":
         return None
-    return LeafFile(path, trees, file) if file.blocks == -(-rows // file.about["chunk"]) else None
+    return LeafFile(path, trees, file) if file.blocks == -(-spec.rows // file.about["chunk"]) else None
 
 
-def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
+def _about(trees: range, spec: DataSpec) -> dict[str, int]:
     """Return the facts that a file of leaves states: its trees, rows of the table, rows of a chunk."""
-    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(rows, classes)}
+    return {"first": trees.start, "trees": len(trees), "rows": spec.rows, "chunk": leaf_chunk_rows(spec)}
 
 
 def ballot_types(spec: DataSpec) -> dict[str, str]:

@@ -94,7 +94,7 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
     files: list[LeafFile] = []
     covered = np.zeros(config.trees, np.bool_)
     covered[: parts[0].start] = True
-    for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
+    for file in found_leaves(directory, store.spec):
         part_covered = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
         if part_covered.size and not part_covered.any():
             part_covered[:] = True
@@ -122,7 +122,7 @@ def write_leaf_files(
     fitting  trees of more bytes than this are mapped
     """
     store, numbers = sampler.store, trees.numbers(entries)
-    path, classes = leaves_path(directory, numbers.start), store.spec.target.answer_width
+    path = leaves_path(directory, numbers.start)
     with local_workdir(scratch) as folder:
         with writing_ballots(path, store.spec, folder, f"ballots-{numbers.start}-{secrets.token_hex(8)}") as add:
             for span in trees.spans(entries):
@@ -131,7 +131,7 @@ def write_leaf_files(
         fits = trees.sizes()[entries.start : entries.stop].sum() <= fitting
         packed = load_trees(store, trees, entries, workers, np.empty if fits else partial(mapped_array, folder))
     store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-    write_leaves(path, numbers, store.rows, classes, _chunks(sampler, packed, numbers, workers))
+    write_leaves(path, numbers, store.spec, _chunks(sampler, packed, numbers, workers))
     return len(numbers)
 
 
@@ -150,7 +150,7 @@ def _block_leaves(sampler: Sampler, packed: PackedTrees, trees: range, block: in
     leaves = leaves_of_rows(store, packed, packed.roots, span, bags)
     rows = [np.flatnonzero(bag == 0).astype(np.uint32) for bag in bags]
     left_out = [LeftOut(numbers, leaves[numbers, place]) for place, numbers in enumerate(rows)]
-    return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.rows, store.spec.target.answer_width)))
+    return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.spec)))
 
 
 def leaves_of_rows(

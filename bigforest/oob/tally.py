@@ -97,7 +97,7 @@ class TallyInputs(NamedTuple):
 
     @property
     def chunk_rows(self) -> int:
-        return leaf_chunk_rows(self.store.rows, self.store.spec.target.answer_width)
+        return leaf_chunk_rows(self.store.spec)
 
 
 class TalliedRange(NamedTuple):

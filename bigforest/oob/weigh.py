@@ -118,7 +118,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         span = check_part(path, part, header)
         write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
         # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
-        for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
+        for file in found_leaves(narrow, store.spec, part):
             trees = file.trees
             if trees.stop > part.stop:  # only if a run with other parts left it: its leaves are computed again
                 continue

@@ -69,7 +69,7 @@ class BoostingGrower(Grower):
     def __init__(self, job: ForestJob) -> None:
         super().__init__(job)
         store, config, directory, _, _ = job
-        for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
+        for file in found_leaves(directory, store.spec):
             file.remove()  # leaves of existing trees are found again with the weights
         self._shared = shared_of(store, config)
         self._weights = RowWeights(store.rows, config)
@@ -247,7 +247,7 @@ def grow_until_converged(
     final = replace(config, trees=trees, stop_oob=None)
     used = [part for part in parts if part.start < trees]
     recut(growing, part_groups(store.rows, trees), directory, Header(store.spec, final), used)
-    for file in found_leaves(growing, store.rows, store.spec.target.answer_width):
+    for file in found_leaves(growing, store.spec):
         if file.trees.start < trees:
             file.move(directory)
     remove(growing)

@@ -175,7 +175,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(tmp_path: Path) -> None:
         if number == 2:
             shutil.rmtree(home / FOLDER)
         else:
-            assert {file.leaves.blocks for file in found_leaves(home, rows, 2)} == {4}
+            assert {file.leaves.blocks for file in found_leaves(home, store.spec)} == {4}
         write_oob(ForestJob(store, forest.config, home, resources, silent))
         for name in ("rows", "curve", "metrics"):
             one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))

@@ -194,7 +194,7 @@ def send_blocks(
     """
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
-    features_read, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
+    features_read, step = range(len(store.spec.features)), leaf_chunk_rows(store.spec)
     features, levels = table.context.features, table.context.features.largest
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     shared = (store.dictionaries, features)
@@ -219,8 +219,7 @@ def send_blocks(
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
     """Task: write the leaves of a part that were found in some runs of blocks; return its number of trees."""
     chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_leaves_path(run, part), LEAF_TYPES).each())
-    classes = store.spec.target.answer_width
-    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
+    write_leaves(leaves_path(directory, part.start), part, store.spec, chunks)
     return len(part)
 
 
