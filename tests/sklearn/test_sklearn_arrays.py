@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,72 +13,72 @@ from scipy import sparse
 
 from bigforest.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
-from tests.sklearn.test_sklearn_estimators import NAMES, X, Y, mixed_table, same
+from tests.sklearn.test_sklearn_estimators import X, Y, mixed_table, same
 
 
-@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_matrix"])
-def test_sparse_matrix__gives_the_forest_of_the_dense_one(form: str) -> None:
+def test_sparse_matrix__gives_the_forest_of_the_dense_one() -> None:
+    """Other forms are in test_every_table."""
     thin = np.where(X > 0.3, X, 0.0)
-    made = getattr(sparse, form)(thin)
-    weight = np.arange(len(Y)) % 3 + 1
+    made, weight = sparse.csc_array(thin), np.arange(len(Y)) % 3 + 1
     dense = BigForestClassifier(10, random_state=1, oob_score=True).fit(thin, Y, sample_weight=weight)
-    own = BigForestClassifier(10, random_state=1, oob_score=True).fit(made, Y, sample_weight=weight)
+    own = BigForestClassifier(4, random_state=1, oob_score=True, warm_start=True).fit(made, Y, sample_weight=weight)
+    own.set_params(n_estimators=10).fit(made, Y, sample_weight=weight)
     assert own.forest_.nodes.collect().equals(dense.forest_.nodes.collect())
     assert own.oob_score_ == dense.oob_score_ and own.n_features_in_ == thin.shape[1]
     for method in ("predict", "predict_proba", "apply"):
         assert np.array_equal(getattr(own, method)(made), getattr(dense, method)(thin)), method
     assert np.array_equal(own[2].predict(made), dense[2].predict(thin))
-    own.set_params(n_estimators=15, warm_start=True).fit(made, Y, sample_weight=weight)
-    assert len(own) == 15
     numbers = BigForestRegressor(5, random_state=1).fit(made, X[:, 0])
     assert np.array_equal(numbers.predict(made), BigForestRegressor(5, random_state=1).fit(thin, X[:, 0]).predict(thin))
     with pytest.raises(BigForestError, match="X is a sparse matrix; give a frame"):
         BigForestClassifier(categories=[0]).fit(made, Y)
 
 
-def test_arrays__of_other_types_and_streams_of_arrow_give_the_same_forest() -> None:
+def test_arrays__of_other_types_give_the_same_forest() -> None:
     gaps = np.where(X > 1.5, np.nan, X)
     ours = BigForestClassifier(n_estimators=3).fit(gaps, Y)
     rows = [[None if np.isnan(cell) else cell for cell in row] for row in gaps.tolist()]
-    for form in (rows, np.array(rows, dtype=object), gaps.astype(np.longdouble), ArrowStream(gaps)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a table with names, where the fit had an array
-            other = BigForestClassifier(n_estimators=3).fit(form, Y)
-            assert same(other, ours, gaps) and np.array_equal(ours.predict_proba(form), ours.predict_proba(gaps))
+    for form in (np.array(rows, dtype=object), gaps.astype(np.longdouble)):
+        other = BigForestClassifier(n_estimators=3).fit(form, Y)
+        assert same(other, ours, gaps) and np.array_equal(ours.predict_proba(form), ours.predict_proba(gaps))
     with pytest.raises(ValueError, match="infinity"):
         BigForestClassifier().fit([[None, 1.0], [np.inf, 2.0]], [0, 1])
 
 
-class ArrowStream:
-    """Hands its rows on as Arrow does, and has no other way."""
+GAPPED = mixed_table().select("number", "text", c=pl.when(pl.int_range(200) % 9 > 0).then(pl.col("enum")))
 
-    def __init__(self, rows: Any) -> None:
-        self._frame = pl.DataFrame(rows, schema=NAMES)
 
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self._frame.__arrow_c_stream__(requested_schema)
+@cache
+def of_gapped() -> BigForestClassifier:
+    """Six trees fitted to the frame of a number and two categories, all with gaps."""
+    return BigForestClassifier(6).fit(GAPPED, Y)
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
 def test_arrays_with_text__give_the_forest_of_the_frame(missing: Any) -> None:
-    frame = mixed_table().select("number", "text", c=pl.when(pl.int_range(200) % 9 > 0).then(pl.col("enum")))
-    own = BigForestClassifier(6).fit(frame, Y)
-    cells = np.array([[missing if cell is None else cell for cell in row] for row in frame.rows()], object)
+    own = of_gapped()
+    cells = np.array([[missing if cell is None else cell for cell in row] for row in GAPPED.rows()], object)
     for form in (cells, cells.tolist()):
         ours = BigForestClassifier(6).fit(form, Y)
-        assert not hasattr(ours, "feature_names_in_") and same(ours, own, frame.to_numpy()) and ours.n_features_in_ == 3
-        assert np.array_equal(ours.predict_proba(form), own.predict_proba(frame))
+        assert not hasattr(ours, "feature_names_in_") and ours.n_features_in_ == 3
+        assert same(ours, own, GAPPED.to_numpy())
+        assert np.array_equal(ours.predict_proba(form), own.predict_proba(GAPPED))
     gap = np.array([[1.0, missing, missing]], object)  # whose cells could all be numbers
-    assert np.array_equal(ours.predict(gap), own.predict(pl.DataFrame([[1.0, None, None]], frame.schema, orient="row")))
-    words = frame.select("text", "c").fill_null("none").to_numpy().astype(str)
-    assert BigForestClassifier(6).fit(words, Y).forest_.spec.features[0].kind == "category"
+    row = pl.DataFrame([[1.0, None, None]], GAPPED.schema, orient="row")
+    assert np.array_equal(ours.predict(gap), own.predict(row))
     cells[0, 0] = np.inf
     with pytest.raises(BigForestError, match="X contains infinity in 'x0'"):
         BigForestClassifier(6).fit(cells, Y)
+
+
+def test_arrays_with_text__have_columns_of_one_type() -> None:
+    words = GAPPED.select("text", "c").fill_null("none").to_numpy().astype(str)
+    assert BigForestClassifier(2).fit(words, Y).forest_.spec.features[0].kind == "category"
+    cells = np.array(GAPPED.rows(), object)
     cells[0, 0] = "much"
     with pytest.raises(BigForestError, match="x0 is not a column of one type"):
-        BigForestClassifier(6).fit(cells, Y)
+        BigForestClassifier(2).fit(cells, Y)
 
 
 def test_infinite_values__are_refused() -> None:

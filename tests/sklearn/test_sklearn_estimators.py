@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 import sklearn
 from scipy import sparse
@@ -45,6 +45,12 @@ WORDS = np.array(["no", "perhaps", "yes"])[Y]
 def fitted(kind: type[BaseBigForest] = BigForestClassifier, **parameters: Any) -> Any:
     table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
     return kind(**{"n_estimators": 8, **parameters}).fit(table, target)  # type: ignore[attr-defined]
+
+
+@cache
+def shared(kind: type[BaseBigForest] = BigForestClassifier) -> Any:
+    """The estimator that is fitted once with the defaults of `fitted`, and that no test changes."""
+    return fitted(kind)
 
 
 def same(one: Any, other: Any, table: Any = X) -> bool:
@@ -141,21 +147,15 @@ def test_classes__whose_text_has_another_order(classes: Any) -> None:
     assert (left_out.predict(X[Y != 1]) == classes[Y[Y != 1]]).mean() > 0.9
 
 
-@pytest.mark.parametrize("form", ["pandas", "polars", "lazy", "arrow", "batch"])
-def test_tables__of_every_kind_give_one_forest(form: str) -> None:
+def test_table__gives_the_forest_that_train_grows() -> None:
+    """Other kinds of tables are in test_every_table."""
     frame = mixed_table()
-    make = {
-        "pandas": lambda: frame.to_pandas(),
-        "polars": lambda: frame,
-        "lazy": lambda: frame.lazy(),
-        "arrow": lambda: frame.to_arrow(),
-        "batch": lambda: pa.Table.from_batches(frame.to_arrow().combine_chunks().to_batches()).to_batches()[0],
-    }[form]
-    ours = BigForestClassifier(n_estimators=8).fit(make(), WORDS)
     forest = bf.train(frame.with_columns(target=pl.Series(WORDS)), trees=8)
-    assert np.array_equal(ours.predict_proba(make()), forest.predict_proba(frame).to_numpy())
-    assert ours.feature_names_in_.tolist() == frame.columns
-    assert np.array_equal(ours.apply(make()), forest.apply(frame))
+    for table in (frame.to_pandas(), frame.to_arrow().combine_chunks().to_batches()[0]):
+        ours = BigForestClassifier(n_estimators=8).fit(table, WORDS)
+        assert np.array_equal(ours.predict_proba(table), forest.predict_proba(frame).to_numpy())
+        assert ours.feature_names_in_.tolist() == frame.columns
+        assert np.array_equal(ours.apply(table), forest.apply(frame))
 
 
 def test_names__are_checked_as_scikit_learn_does() -> None:
@@ -219,8 +219,13 @@ def test_groups__are_in_a_bag_together() -> None:
         assert (times == times[:, :1]).all() and (times == 0).any()
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize(("max_samples", "draws"), [(None, 200), (50, 50), (0.5, 100), (300, 300), (1.5, 300)])
+@pytest.mark.parametrize(
+    ("kind", "max_samples", "draws"),
+    [
+        *((BigForestClassifier, *own) for own in ((None, 200), (50, 50), (0.5, 100), (300, 300), (1.5, 300))),
+        (BigForestRegressor, 0.5, 100),
+    ],
+)
 def test_samples__are_those_that_the_report_leaves_out(kind: type[BaseBigForest], max_samples: Any, draws: int) -> None:
     ours = fitted(kind, max_samples=max_samples)
     bags = ours.estimators_samples_
@@ -264,20 +269,20 @@ def test_oob_score__may_be_a_function_and_needs_bags() -> None:
 def test_warm_start__ends_in_the_forest_of_one_fit(kind: type[BaseBigForest]) -> None:
     table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
     weights = np.arange(200) % 4 + 1.0
-    ours: Any = kind(n_estimators=10, warm_start=True, oob_score=True, random_state=5)  # type: ignore[call-arg]
+    ours: Any = kind(n_estimators=4, warm_start=True, oob_score=True, random_state=5)  # type: ignore[call-arg]
     ours.fit(table, target, sample_weight=weights)
     first = ours.oob_score_
-    ours.set_params(n_estimators=30).fit(table, target, sample_weight=weights)
-    whole: Any = kind(n_estimators=30, oob_score=True, random_state=5)  # type: ignore[call-arg]
+    ours.set_params(n_estimators=9).fit(table, target, sample_weight=weights)
+    whole: Any = kind(n_estimators=9, oob_score=True, random_state=5)  # type: ignore[call-arg]
     whole.fit(table, target, sample_weight=weights)
-    assert len(ours) == 30 and np.array_equal(ours.apply(table), whole.apply(table))
+    assert len(ours) == 9 and np.array_equal(ours.apply(table), whole.apply(table))
     assert ours.oob_score_ == whole.oob_score_ != first
     with pytest.warns(UserWarning, match="without increasing n_estimators"):
         ours.fit(table, target, sample_weight=weights)
     with pytest.raises(BigForestError, match="must be larger or equal to len"):
         ours.set_params(n_estimators=3).fit(table, target, sample_weight=weights)
     with pytest.raises(BigForestError, match="max_depth"):
-        ours.set_params(n_estimators=31, max_depth=2).fit(table, target, sample_weight=weights)
+        ours.set_params(n_estimators=10, max_depth=2).fit(table, target, sample_weight=weights)
     ours.set_params(max_depth=None, random_state=6)
     with pytest.raises(BigForestError, match="grown with random_state 5, which is 6 now"):
         ours.fit(table, target, sample_weight=weights)
@@ -318,7 +323,7 @@ def test_decision_path__has_the_nodes_from_root_to_leaf() -> None:
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_trees__predict_what_the_forest_averages(kind: type[BaseBigForest]) -> None:
-    ours = fitted(kind)
+    ours = shared(kind)
     table = X if kind is BigForestClassifier else X_NUMBERS
     if kind is BigForestClassifier:
         np.testing.assert_allclose(np.mean([tree.predict_proba(table) for tree in ours], axis=0), ours.predict_proba(X))
@@ -395,7 +400,7 @@ def test_sparse_target__is_refused_by_name(kind: type[BaseBigForest]) -> None:
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_pickle__carries_the_forest(kind: type[BaseBigForest], tmp_path: Path) -> None:
-    ours = fitted(kind, oob_score=False)
+    ours = shared(kind)
     table = X if kind is BigForestClassifier else X_NUMBERS
     joblib.dump(ours, tmp_path / "forest.joblib")
     for other in (pickle.loads(pickle.dumps(ours)), joblib.load(tmp_path / "forest.joblib"), copy.deepcopy(ours)):
@@ -405,6 +410,7 @@ def test_pickle__carries_the_forest(kind: type[BaseBigForest], tmp_path: Path) -
     folder = other.forest_.directory
     assert folder.exists()
     del other
+    gc.collect()
     assert not folder.exists()
     unfitted = pickle.loads(pickle.dumps(kind(n_estimators=3)))  # type: ignore[call-arg]
     assert unfitted.get_params() == kind(n_estimators=3).get_params()  # type: ignore[call-arg]
@@ -416,7 +422,7 @@ def test_folders__of_copies_and_of_added_trees_go_away_unasked(tmp_path: Path) -
         unraisable: list[Any] = []
         old, sys.unraisablehook = sys.unraisablehook, unraisable.append
         try:
-            other = pickle.loads(pickle.dumps(fitted()))
+            other = pickle.loads(pickle.dumps(shared()))
             more = BigForestClassifier(n_estimators=2, warm_start=True, scratch=str(tmp_path)).fit(X, Y)
             more.set_params(n_estimators=4).fit(X, Y)
             assert same(copy.deepcopy(more), more)
@@ -473,7 +479,7 @@ def test_parameters__may_be_numbers_of_numpy() -> None:
         "min_samples_leaf": np.int8(2),
     }
     plain = {name: value.item() for name, value in given.items()}
-    assert same(fitted(n_estimators=np.int64(20), **given), fitted(n_estimators=20, **plain))
+    assert same(fitted(n_estimators=np.int64(9), **given), fitted(n_estimators=9, **plain))
 
 
 @pytest.mark.parametrize(
@@ -545,7 +551,7 @@ def test_methods__before_fit_say_that_it_is_missing(kind: type[BaseBigForest]) -
 
 
 def test_random_state__none_draws_another_forest() -> None:
-    assert same(fitted(), fitted())
+    assert same(fitted(), shared())
     assert not same(fitted(random_state=None), fitted(random_state=None))
     assert same(fitted(random_state=np.random.RandomState(3)), fitted(random_state=np.random.RandomState(3)))
 
@@ -598,7 +604,7 @@ def test_parameters_of_a_forest_of_scikit_learn__are_taken_as_they_are(kind: typ
 def test_trees__are_cut(kind: type[BaseBigForest], name: str, value: Any) -> None:
     if kind is BigForestRegressor and name != "max_leaf_nodes":
         value *= NUMBERS.var()
-    grown, ours = fitted(kind), fitted(kind, **{name: value})
+    grown, ours = shared(kind), fitted(kind, **{name: value})
     sizes = [(one.tree_.node_count, whole.tree_.node_count) for one, whole in zip(ours, grown, strict=True)]
     assert all(size < whole for size, whole in sizes) and any(size > 1 for size, _ in sizes)
     assert name != "max_leaf_nodes" or max(size for size, _ in sizes) == 7
@@ -613,10 +619,10 @@ def test_criteria__friedman_mse_is_the_variance() -> None:
     with pytest.warns(FutureWarning, match="friedman_mse") as caught:
         ours = BigForestRegressor(n_estimators=8, criterion="friedman_mse")
     assert caught[0].filename == __file__ and clone(ours).criterion == "squared_error"
-    other = fitted(BigForestRegressor, criterion="squared_error")
-    assert np.array_equal(ours.fit(X_NUMBERS, NUMBERS).predict(X_NUMBERS), other.predict(X_NUMBERS))
-    chosen = fitted(BigForestRegressor).set_params(criterion="friedman_mse").fit(X_NUMBERS, NUMBERS)
-    assert np.array_equal(chosen.predict(X_NUMBERS), other.predict(X_NUMBERS))
+    expected = shared(BigForestRegressor).predict(X_NUMBERS)
+    assert np.array_equal(ours.fit(X_NUMBERS, NUMBERS).predict(X_NUMBERS), expected)
+    chosen = clone(shared(BigForestRegressor)).set_params(criterion="friedman_mse").fit(X_NUMBERS, NUMBERS)
+    assert np.array_equal(chosen.predict(X_NUMBERS), expected)
 
 
 def test_criteria__poisson_is_the_deviance() -> None:

@@ -31,9 +31,7 @@ X_NUMBERS, NUMBERS = make_regression(150, 5, random_state=0)
 FRAME = pl.DataFrame(X, schema=[f"f{place}" for place in range(5)])
 
 
-@pytest.mark.parametrize(
-    "estimator", [BigForestClassifier(n_estimators=5), BigForestRegressor(n_estimators=5)], ids=str
-)
+@pytest.mark.parametrize("estimator", [BigForestClassifier(5, n_jobs=1), BigForestRegressor(5, n_jobs=1)], ids=str)
 def test_check_estimator(estimator: BaseEstimator) -> None:
     results = check_estimator(estimator, expected_failed_checks=EXPECTED, on_fail=None, on_skip=None)
     wrong = [result["check_name"] for result in results if result["status"] == "failed"]
@@ -57,10 +55,8 @@ def test_tags__follow_the_parameters() -> None:
 @pytest.mark.parametrize("output", ["default", "pandas", "polars"])
 def test_pipeline__hands_tables_on(output: str) -> None:
     pipeline = make_pipeline(StandardScaler(), BigForestClassifier(n_estimators=5)).set_output(transform=output)
-    scores = cross_val_score(pipeline, FRAME.to_pandas(), Y, cv=3)
-    assert scores.mean() > 0.7
-    names = pipeline.fit(FRAME.to_pandas(), Y)[-1].feature_importances_
-    assert names.shape == (5,)
+    assert cross_val_score(pipeline, FRAME.to_pandas(), Y, cv=2).mean() > 0.7
+    assert pipeline.fit(FRAME.to_pandas(), Y)[-1].feature_importances_.shape == (5,)
 
 
 def test_pipeline__with_categories_of_a_frame() -> None:
@@ -75,7 +71,7 @@ def test_pipeline__with_categories_of_a_frame() -> None:
 
 @pytest.mark.parametrize("jobs", cases([2, 1], quick=1))
 def test_grid_search__in_processes_gives_the_same(jobs: int) -> None:
-    grid = {"max_depth": [1, 4], "max_features": ["sqrt", None]}
+    grid = {"max_depth": [1, 4]}
     search = GridSearchCV(BigForestClassifier(n_estimators=5), grid, cv=2, n_jobs=jobs).fit(X, Y)
     assert search.best_score_ > 0.7
     own = [

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from bigforest.sklearn.base import BaseBigForest
 from bigforest.sklearn.tree import ForestTree
-from tests.sklearn.test_sklearn_estimators import ESTIMATORS, NUMBERS, X_NUMBERS, Shallow, X, Y, fitted
+from tests.sklearn.test_sklearn_estimators import ESTIMATORS, NUMBERS, X_NUMBERS, Shallow, X, Y, fitted, shared
 from tests.sklearn.test_sklearn_tools import EXPECTED
 
 
@@ -30,7 +30,7 @@ def test_trees__have_the_parameters_of_their_forest() -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_trees__answer_as_estimators_do(kind: type[BaseBigForest]) -> None:
     table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
-    forest = fitted(kind)
+    forest = shared(kind)
     tree = pickle.loads(pickle.dumps(forest.estimators_[2]))
     assert is_classifier(tree) == hasattr(tree, "predict_proba") == (kind is BigForestClassifier)
     assert 0.5 < tree.score(table, target) < 1.0
