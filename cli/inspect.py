@@ -57,7 +57,7 @@ def _draw(facts: Facts) -> None:
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
-        *table_size({**facts, "classes": 0}),
+        *table_size({**facts, "classes": 0}),  # 0: the next line has the classes, with their labels
         *([("classes", f"{count(len(facts['labels']))}: {labels}")] if labels else []),
         ("trees", count(facts["trees"])),
         (

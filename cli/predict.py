@@ -149,7 +149,7 @@ def _draw_oob(facts: Facts) -> None:
         _draw_confusion(facts["confusion"])
         typer.echo()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
-    _, measure, _ = curve[0]
+    measure = next(name for name in curve[0] if name not in ("trees", "rows"))
     errors = [row[measure] for row in curve]
     rows_of = [row["rows"] for row in curve]
     cells = list(map(percent, errors, rows_of)) if "confusion" in facts else number_cells(errors)

@@ -193,6 +193,7 @@ def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int
     cells = min(CHUNK_BYTES, 8 * shape.features * block_rows)
     tiles = 2 * max(cells, tile_bytes(shape.features))  # a tile, and the values that fill it
     finding = tiles + _ROW_TREE_BYTES * together * block_rows
+    # Thresholds are replaced by codes before rows are routed.
     replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     return replacing + workers * max(finding, loading_bytes(nodes, shape.classes))
 

@@ -318,6 +318,7 @@ class _Job:
                 begin += batch.height
 
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
+        # A table without rows is predicted as one empty batch, whose columns the file needs.
         stop, with_proba = max(1, source.rows) if stop is None else stop, self.proba or score.active
         probas, workers = (False, True) if self.proba else (False,), self.resources.workers
         for batch, predictions in passes.predictions(stop, batches, proba=with_proba, workers=workers, first=first):

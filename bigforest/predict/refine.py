@@ -49,6 +49,7 @@ class BoostedStage:
         self._link, self._rounds = Link(spec, config), rounds_of(trees)
         self._trees = pack([[trees]], spec, used=places)
         sets, nodes = self._trees.sets, np.diff(trees.starts).max()
+        # `add_values` is for trees of few leaves whose sets of levels all have masks.
         self._small = nodes < 2 * MOST_LEAVES and (sets is None or bool(sets.mask.all()))
 
     def add(self, rows: StageRows, sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:
