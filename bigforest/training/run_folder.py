@@ -98,7 +98,8 @@ class Run:
     @property
     def location(self) -> str | None:
         """Absolute path, or glob, of the table or store; None for a table in memory."""
-        return location_of(self.data)
+        data = self.data.path if isinstance(self.data, Store) else self.data
+        return str(absolute_path(data)) if isinstance(data, str | Path) else None
 
     def origin(self, stop: Stop | None = None) -> Origin:
         """Return the record of the training table in the finished forest."""
@@ -131,12 +132,6 @@ class Run:
         if not all(is_text(text) for text in texts):
             raise ValueError("an entry is of another type")
         return run
-
-
-def location_of(data: Any) -> str | None:
-    """Return the absolute path, or glob, of a table or store; None for a table in memory."""
-    data = data.path if isinstance(data, Store) else data
-    return str(absolute_path(data)) if isinstance(data, str | Path) else None
 
 
 def is_text(value: Any) -> bool:
