@@ -41,8 +41,8 @@ from bigforest.store.format import BLOCK_ROWS, block_count
 
 # Share of the rows that are in a bag of as many draws as rows, with replacement.
 _DRAWN = 1.0 - math.exp(-1.0)
-# Most rows of all trees of a part together, unless one tree has more, so that its table stays small compared with the
-# codes. Names of part files depend on it.
+# Most rows of all trees of a part together, unless one tree has more, so that the table of a part stays small compared
+# with the codes. Names of part files depend on it.
 _PART_ROWS = 1_000_000
 # Trees are divided among about _PARTS parts, or more because of _PART_ROWS, so that cores stay busy to the end and a
 # crash loses little. Small forests have fewer, but about _MIN_PARTS, so that the trees of a part have _MIN_PART_ROWS

@@ -84,7 +84,7 @@ def export_forest(
     FormatError
         For a damaged forest.
     OutputExistsError
-        If `out` exists.
+        If `out` exists and `overwrite` is False.
 
     Examples
     --------

@@ -315,7 +315,10 @@ def uniform_bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
-    """Return the key of a stream of a tree: 0 and 1 spread its draws over the blocks, 2 + block draws rows."""
+    """Return the key of a stream of a tree: 0 and 1 spread its draws over the blocks, 2 + block draws rows.
+
+    With boosting, 2 draws the whole bag.
+    """
     return stream_key(config.seed, PURPOSE_BAG, tree, stream)
 
 

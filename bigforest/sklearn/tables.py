@@ -54,7 +54,7 @@ def unmasked(values: Any) -> Any:
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
-    """Return a table of objects or text, an array or a list of rows, as an array of objects; None for other input."""
+    """Return an array, or a list of rows, of objects or text as an array of objects; None for other input."""
     cells = table_of_list(X)
     mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
     return np.asarray(cells, object) if mixed else None
@@ -64,10 +64,8 @@ def has_text(cells: NDArray[np.object_]) -> bool:
     """Return True if a cell is text that cannot be read as a number."""
     try:
         cells.astype(np.float64)
-    except ValueError:
-        return any(isinstance(cell, str) for cell in cells.flat)
-    except TypeError:
-        pass
+    except (TypeError, ValueError):  # of the first cell that is no number, which need not be text
+        return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.flat)
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import cache
 from typing import Any
 
@@ -79,6 +80,14 @@ def test_arrays_with_text__have_columns_of_one_type() -> None:
     cells[0, 0] = "much"
     with pytest.raises(BigForestError, match="x0 is not a column of one type"):
         BigForestClassifier(2).fit(cells, Y)
+
+
+@pytest.mark.parametrize("first", [pd.NA, date(2020, 1, 1)])
+def test_arrays_with_text__after_a_cell_that_is_no_number(first: Any) -> None:
+    cells = np.array([[first, word] for word in GAPPED["text"].fill_null("none")], object)
+    assert BigForestClassifier(2).fit(cells, Y).forest_.spec.features[-1].kind == "category"
+    with pytest.raises(TypeError):  # without text it is no table of texts
+        BigForestClassifier(2).fit(cells[:, :1], Y)
 
 
 def test_infinite_values__are_refused() -> None:

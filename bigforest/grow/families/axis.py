@@ -1,6 +1,6 @@
 """The families `axis` and `tree`, whose trees split on features: the best split, or the best of some random splits.
 
-In memory kernels grow the trees on codes. By passes the table is the codes of the store (`FeatureTable`), and a large
+In memory, kernels grow the trees on codes. By passes, the table is the codes of the store (`FeatureTable`), and a large
 node searches with `FeatureSearch` (node_search.py) or, for random splits, with `RandomSearch`:
 
 1. Request the smallest and the largest code of each drawn feature. The levels of a category are counted at once.
@@ -112,7 +112,7 @@ class RandomSearch(FeatureSearch):
 
 
 class NodeCodes(NamedTuple):
-    """Rows in codes that are ranks among these rows, except for categories; missing values have code 0.
+    """Codes of some rows: ranks among these rows, except for categories. Missing values have code 0.
 
     dictionary  values of these codes; none for categories
     table_code  uint32, code in the table of each value of the dictionary
