@@ -26,6 +26,7 @@ from bigforest.columns.types import (
     is_feature_type,
     is_nested,
     is_plain,
+    is_text_type,
     kind_of,
     locate_columns,
     numbers,
@@ -518,6 +519,9 @@ class Reader:
 
         Raises DataError for another type, and as `frame` does.
         """
+        if matrix.dtype.kind in "biuf" and self.spec.missing_words:
+            found = np.isin(matrix, self._missing_numbers.to_numpy())
+            matrix = np.where(found, np.nan, matrix) if found.any() else matrix
         features, dtype = self.spec.features, matrix.dtype
         if dtype.kind == "O" or (dtype.kind == "U" and self._categories):
             rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
@@ -545,6 +549,8 @@ class Reader:
     ) -> list[FeatureBlock]:
         """Group columns of a frame: columns of one type that numpy can read without conversion form one block."""
         selected = frame[list(columns)]
+        if self.spec.missing_words:
+            selected = pl.DataFrame(list(map(self._without_words, selected)))
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
         categories: list[_Use] = []
@@ -563,6 +569,21 @@ class Reader:
         return blocks + [
             FeatureBlock.of_table(selected[names], [columns[name].at for name in names]) for names in alike.values()
         ]
+
+    @cached_property
+    def _missing_numbers(self) -> pl.Series:
+        """The numbers among the words that mean a missing value, float64."""
+        return pl.Series(self.spec.missing_words, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
+
+    def _without_words(self, series: pl.Series) -> pl.Series:
+        """Return a column with nulls for the words that meant missing values in training, and for these as numbers."""
+        if is_text_type(series.dtype):
+            found = series.cast(pl.String).is_in(list(self.spec.missing_words))
+        elif series.dtype.is_numeric():
+            found = series.cast(pl.Float64).is_in(self._missing_numbers.implode())
+        else:
+            return series
+        return series.to_frame().select(pl.when(~found).then(pl.first())).to_series() if found.any() else series
 
     def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
@@ -609,8 +630,10 @@ class Reader:
         try:
             values = [None if is_missing(cell) else cell for cell in column.tolist()]
             if feature.kind == "numeric":
-                return np.array([np.nan if cell is None else cell for cell in values], np.float64)
-            return self._codes([pl.Series(feature.name, values, strict=True)], [place], tally)[0]
+                floats = np.array([np.nan if cell is None else cell for cell in values], np.float64)
+                return np.where(np.isin(floats, self._missing_numbers.to_numpy()), np.nan, floats)
+            series = self._without_words(pl.Series(feature.name, values, strict=True))
+            return self._codes([series], [place], tally)[0]
         except DataError:
             raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

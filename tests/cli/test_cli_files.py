@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 import typer
@@ -216,6 +217,15 @@ def test_missing__words_of_csv_are_kept_for_predictions(folder: Path, run: Run) 
     run("predict", "f", "new.csv", "--proba", "--out", "p", "-q")
     assert (run.code, run.err) == (0, "")
     assert pl.read_parquet("p").select("p_true").equals(expected.predict_proba(table).select("p_true"))
+    read = pl.read_csv("new.csv")  # the words are in other tables, too
+    for rows in (read, read.lazy(), read.to_pandas(), read.to_dicts(), read.to_dict(), read.to_numpy()):
+        found = forest.predict_proba(rows)
+        found = found.collect() if isinstance(found, pl.LazyFrame) else found
+        assert np.array_equal(np.asarray(found), expected.predict_proba(table).to_numpy())
+    numbers = bigforest.train("t.csv", trees=3, missing=["-999"], exclude=["kind"])
+    expected = bigforest.train(table, trees=3, exclude=["kind"]).predict_proba(table).to_numpy()
+    for kind in (np.int16, np.float32, object):
+        assert np.array_equal(numbers.predict_proba(read.select("size").to_numpy().astype(kind)), expected)
     run("encode", "t.csv", *words, "--out", "s", "-q")
     run("train", "s", "--trees", "3", "--out", "g", "-q")
     assert bigforest.read_forest("g").spec == forest.spec
