@@ -16,7 +16,8 @@ from bigforest.events import Event, StageAdvanced
 
 _RESUME = ["train", "--resume", "out", "--threads", "1", "--quiet"]
 _INTERRUPTED = ("out.unfinished", "out.unfinished")
-_TRAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+_PLAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+_TRAIN = [*_PLAIN, "--mtry", "2"]  # without the trial trees that choose it, which call nothing
 _COMPARE = ["compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "2", "--threads", "1"]
 _COMPARE += ["--quiet", "--out", "out"]
 _PARTS = "importance unbiased permutation local strength contributions shap interactions proximities trees"
@@ -51,7 +52,7 @@ def _on_forest(*words: str, out: str = "out") -> Command:
 
 
 COMMANDS = {
-    "train": _train(),
+    "train": Command(_PLAIN, _RESUME),
     "passes": _train("--memory", "SMALLEST"),
     "votes": _train("--keep-votes"),
     "regression": _train("--target", "x0", "--keep-targets"),
@@ -90,7 +91,7 @@ COMMANDS = {
     ),
     "oblique": _train("--family", "sparse-oblique"),
     "rotation": _train("--family", "rotation"),
-    "tuned": Command([*_TRAIN, "--tune", "2"]),
+    "tuned": Command([*_PLAIN, "--tune", "2"]),
     "all parts": _on_forest(
         "explain", "HOME/a.forest", "HOME/table.parquet", *(f"--{part}" for part in _PARTS.split()), "--threads", "1"
     ),
