@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ import pytest
 import typer
 
 from cli.app import app
+from cli.start import start
 
 # Built once: `app(...)` builds all commands again, for 30 ms.
 COMMANDS = typer.main.get_command(app)
@@ -43,6 +45,24 @@ class Run:
         self(*args, "--json")
         assert (self.code, self.err, self.out.count("\n")) == (0, "", 1), self.err
         return json.loads(self.out)
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *args: str, **streams: IO[str] | None) -> int:
+    """Run the command line within this process as a process of its own would, and return its exit code.
+
+    streams  stdin, stdout or stderr of the process; flushed at its end, as the interpreter does
+    """
+    monkeypatch.setattr(sys, "argv", ["bigforest", *args])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    with pytest.raises(SystemExit) as end:
+        start()
+    gc.unfreeze()  # the end of the command line freezes
+    for stream in streams.values():
+        if stream is not None:
+            stream.flush()
+    return end.value.code if isinstance(end.value.code, int) else 0
 
 
 def frame(rows: int = 80) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from tests.commands import Run, folder, run
+from tests.commands import Run, exit_code, folder, run
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -102,13 +103,23 @@ def test_json__an_error_is_an_object_too(folder: Path, run: Run, arguments: list
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no signals of closed pipes")
-@pytest.mark.parametrize(
-    "arguments", [["inspect", "things.forest", "--features"], ["inspect", "things.forest", "--json"], ["--help"]]
-)
-def test_pipe__that_is_closed_is_silent(grown: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", ["inspect things.forest --features", "inspect things.forest --json", "--help"])
+def test_pipe__that_is_closed_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], grown: Path, arguments: str
+) -> None:
+    monkeypatch.chdir(grown.parent)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        assert exit_code(monkeypatch, *arguments.split(), stdout=closed) == 141
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no signals of closed pipes")
+def test_pipe__that_is_closed_ends_a_process_silently() -> None:
     code = "import os, sys; sys.path.insert(0, sys.argv.pop(1)); from cli.app import main; main()"
-    command = [sys.executable, "-c", code, str(ROOT), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=grown.parent) as child:
+    command = [sys.executable, "-c", code, str(ROOT), "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()  # before anything can have been written

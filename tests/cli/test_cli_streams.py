@@ -17,7 +17,7 @@ import pytest
 
 from bigforest.storage.atomic import TemporaryFolder
 from cli.start import start
-from tests.commands import Run, contents, folder, run
+from tests.commands import Run, contents, exit_code, folder, run
 from tests.streams import Streams
 
 __all__ = ["folder", "run"]  # fixtures
@@ -41,13 +41,8 @@ def test_start__ctrl_c_while_commands_are_loaded(
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "stdin"])
-def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, streams: Streams, closed: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["bigforest", "train", "things.parquet", "--trees", "2"])
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    streams(**{closed: None})
-    with pytest.raises(SystemExit) as end:
-        start()
-    assert not end.value.code
+def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    assert exit_code(monkeypatch, "train", "things.parquet", "--trees", "2", **{closed: None}) == 0
     assert Path("things.forest").is_dir()
 
 
@@ -140,6 +135,13 @@ def test_stdout__full(folder: Path, words: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_stderr__full_does_not_change_the_exit_code_of_a_process(folder: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "bigforest", "oob", "--nothing"]
+        assert subprocess.run(command, stderr=full, cwd=folder, check=False).returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -149,12 +151,12 @@ def test_stdout__full(folder: Path, words: str) -> None:
         ("validate things.forest things.parquet --out curve.parquet", 0),
     ],
 )
-def test_stderr__full_does_not_change_the_exit_code(folder: Path, grown: Path, words: str, code: int) -> None:
+def test_stderr__full_does_not_change_the_exit_code(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, grown: Path, words: str, code: int
+) -> None:
     shutil.copytree(grown, "things.forest")
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "bigforest", *words.split()]
-        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, cwd=folder, check=False)
-    assert ended.returncode == code
+        assert exit_code(monkeypatch, *words.split(), stderr=full) == code
     assert (folder / "curve.parquet").exists() == (code == 0)
 
 
