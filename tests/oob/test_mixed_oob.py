@@ -169,9 +169,3 @@ def test_poisson_deviance__is_none_where_one_row_has_none(truth: float, guess: f
             sums, other = other, sums
         sums.join(other)
         assert sums.result().poisson_deviance is None and sums.result().mae > 0.0
-
-
-def test_number_sums__one_row_has_no_r2() -> None:
-    sums = NumberSums(0.0)
-    sums.add(np.array([1.0]), np.array([3.0]))
-    assert (sums.result().r2, sums.result().mse, sums.result().mae) == (None, 4.0, 2.0)

@@ -329,13 +329,12 @@ def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypa
     assert np.unique(shares[:, 1]).size > (15 if vote == "hard" else 200)
     votes = rows["prediction"].cast(pl.Int8).to_list()
     check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
-    for most in (2, 7, 100):
+    for most in (2, 100):
         monkeypatch.setattr(oob_report, "max_scores", lambda *_, limited, most=most: most)
         assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
 
 
-@pytest.mark.parametrize("target", ["two", "y", "x1"])
-@pytest.mark.parametrize("memory", [None, "400MB"])
+@pytest.mark.parametrize(("target", "memory"), [("two", None), ("y", "400MB"), ("x1", None), ("x1", "400MB")])
 def test_report__in_several_files_of_rows_says_the_same(
     target: str, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

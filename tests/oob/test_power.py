@@ -122,22 +122,6 @@ def test_auto__changes_probabilities_of_new_rows_and_no_class(forest: bf.Forest,
     assert forest.predict_proba(new, memory="4GB").equals(found)
 
 
-def test_other_leaf_values__keep_a_given_power(forest: bf.Forest, tmp_path: Path) -> None:
-    rows = weak(90, seed=1).drop("w")
-    assert forest.power.tried
-    for other, power in (
-        (forest, 1.0),
-        (forest.sharpen(3), 3.0),
-        (bf.train(weak(240).drop("w"), "y", trees=3, power=2), 2.0),
-    ):
-        assert other.shrink(1).power == Power(power)
-        other.write(tmp_path / f"{power}")
-        calibrated = bf.calibrate_forest(
-            bf.read_forest(tmp_path / f"{power}"), rows, out=tmp_path / f"{power}-calibrated"
-        )
-        assert calibrated.power == Power(power)
-
-
 def test_other_votes_and_some_trees__give_shares(forest: bf.Forest) -> None:
     new = weak(90, seed=1).drop("w")
     plain = forest.sharpen(1)
@@ -208,7 +192,8 @@ def test_power__is_of_classes_and_not_of_boosting() -> None:
 def test_other_leaves__drop_a_chosen_power_and_keep_a_given_one(forest: bf.Forest, tmp_path: Path) -> None:
     frame = weak(240).drop("w")
     given = bf.train(frame, "y", trees=20, power=1.5)
-    for number, (own, kept) in enumerate(((forest, Power()), (given, Power(1.5)))):
+    assert forest.power.tried
+    for number, (own, kept) in enumerate(((forest, Power()), (given, Power(1.5)), (forest.sharpen(3), Power(3.0)))):
         assert own.shrink(2.0).power == kept
         assert bf.prune_forest(own, frame, tmp_path / f"p{number}").power == kept
         assert bf.calibrate_forest(own, frame, tmp_path / f"c{number}").power == kept

@@ -148,18 +148,16 @@ REPORTED = {"bins": {"max_bins": 5}} | {
 
 
 @pytest.mark.parametrize("case", REPORTED)
-@pytest.mark.parametrize("by", ["memory", "threads"])
-def test_report__is_the_same_however_leaves_are_found(case: str, by: str, tmp_path: Path) -> None:
-    frame = table(200)
-    forest, _ = grown(REPORTED[case], frame, out=tmp_path / "one", threads=1)
-    other, _ = grown(
-        REPORTED[case], frame, out=tmp_path / "two", threads=2, **({"memory": "400MB"} if by == "memory" else {})
-    )
-    assert not (other.directory / FOLDER).exists()
-    for name in ("rows", "curve", "metrics"):
-        one, two = (grown.directory / "oob" / f"{name}.parquet" for grown in (forest, other))
-        assert one.read_bytes() == two.read_bytes(), name
-    assert forest.oob_votes.collect().equals(other.oob_votes.collect())
+def test_report__is_the_same_however_leaves_are_found(case: str, tmp_path: Path) -> None:
+    """In growing, by any number of threads, or afterwards."""
+    forest, _ = grown(REPORTED[case], table(200), out=tmp_path / "one", threads=1)
+    for name, options in {"threads": {}, "memory": {"memory": "400MB"}}.items():
+        other, _ = grown(REPORTED[case], table(200), out=tmp_path / name, threads=2, **options)
+        assert not (other.directory / FOLDER).exists()
+        assert other.shrinkage == forest.shrinkage
+        for file in sorted((forest.directory / "oob").glob("*.parquet")):
+            assert (other.directory / "oob" / file.name).read_bytes() == file.read_bytes(), file.name
+        assert forest.oob_votes.collect().equals(other.oob_votes.collect())
 
 
 def test_leaf_files__of_large_tables_have_large_chunks(tmp_path: Path) -> None:
