@@ -335,14 +335,23 @@ def grouped(rows: int, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame({"a": a, "g": names.tolist(), "y": y, "kind": np.where(y > 1.5, "up", "down")})
 
 
+@pytest.fixture(scope="module")
+def by_group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Forest]:
+    """Forests of the number and of the class on a Parquet file of `grouped(2000)`, without its groups."""
+    file = tmp_path_factory.mktemp("grouped") / "t.parquet"
+    grouped(2000).write_parquet(file)
+    return {
+        target: bigforest.train(file, target, trees=32, exclude=["g", other], shrink="off")
+        for target, other in (("y", "kind"), ("kind", "y"))
+    }
+
+
 @compiled
 @pytest.mark.parametrize("target", ["y", "kind"])
-def test_coverage_by__each_category_as_a_forest_of_its_rows(target: str, tmp_path: Path) -> None:
+def test_coverage_by__each_category_as_a_forest_of_its_rows(by_group: dict[str, Forest], target: str) -> None:
     """What a category gets is what its rows out of bag say by themselves; other levels get what all rows say."""
-    table, new = grouped(2000), grouped(400, 1).with_columns(g=pl.col("g").replace("z", "new"))
-    table.write_parquet(tmp_path / "t.parquet")
-    exclude = ["g", "kind" if target == "y" else "y"]
-    forest = bigforest.train(tmp_path / "t.parquet", target, trees=32, exclude=exclude, shrink="off")
+    table, forest = grouped(2000), by_group[target]
+    new = grouped(200, 1).with_columns(g=pl.col("g").replace("z", "new"))
     found = forest.predict(new, coverage=0.9, coverage_by="g")
     plain = forest.predict(new, coverage=0.9)
     oob = forest.oob.rows.collect().with_columns(table["g"])
@@ -369,11 +378,10 @@ def test_coverage_by__each_category_as_a_forest_of_its_rows(target: str, tmp_pat
 
 
 @compiled
-def test_coverage_by__every_way_to_ask_gives_the_same(tmp_path: Path, run: Run) -> None:
-    table, new = grouped(1500), grouped(6000, 1)
-    table.write_parquet(tmp_path / "t.parquet")
+def test_coverage_by__every_way_to_ask_gives_the_same(by_group: dict[str, Forest], tmp_path: Path, run: Run) -> None:
+    table, new, forest = grouped(2000), grouped(6000, 1), by_group["y"]
     new.write_parquet(tmp_path / "new.parquet")
-    forest = bigforest.train(tmp_path / "t.parquet", "y", trees=32, exclude=["g", "kind"], out=tmp_path / "f")
+    forest.write(tmp_path / "f")
     expected = forest.predict(new, coverage=0.9, coverage_by="g", threads=1)
     given: list[Any] = ["g", table["g"], table["g"].cast(pl.Categorical), table.to_pandas()["g"]]
     for by in given:
@@ -406,19 +414,19 @@ def test_coverage_by__refuses_a_training_table_that_was_replaced(tmp_path: Path,
 
 
 @compiled
-@pytest.mark.parametrize("dtype", [pl.Float64, pl.Decimal(10, 2)])
-def test_coverage_by__whole_numbers_of_any_type(dtype: pl.DataType, tmp_path: Path) -> None:
+def test_coverage_by__whole_numbers_of_any_type(tmp_path: Path) -> None:
     """Databases store them as decimals, and pandas as floats where some are missing."""
     codes = pl.col("g").replace_strict({"x": 1, "y": 2, "z": 30, "rare": 4}, return_dtype=pl.Int64)
     table, new = (grouped(rows, rows).with_columns(codes) for rows in (1500, 200))
     forest = bigforest.train(table, "y", trees=12, exclude=["g", "kind"])
     expected = forest.predict(new, coverage=0.9, coverage_by=table["g"])
     assert expected.height == 200 and not expected.equals(forest.predict(new, coverage=0.9))
-    table, new = (frame.with_columns(pl.col("g").cast(dtype)) for frame in (table, new))
-    assert forest.predict(new, coverage=0.9, coverage_by=table["g"]).equals(expected)
-    table.write_parquet(tmp_path / "t.parquet")
-    named = bigforest.train(tmp_path / "t.parquet", "y", trees=12, exclude=["g", "kind"])
-    assert named.predict(new, coverage=0.9, coverage_by="g").equals(expected)
+    for dtype in (pl.Float64(), pl.Decimal(10, 2)):
+        other, asked = (frame.with_columns(pl.col("g").cast(dtype)) for frame in (table, new))
+        assert forest.predict(asked, coverage=0.9, coverage_by=other["g"]).equals(expected)
+        other.write_parquet(tmp_path / f"{dtype}.parquet")
+        named = bigforest.train(tmp_path / f"{dtype}.parquet", "y", trees=12, exclude=["g", "kind"])
+        assert named.predict(asked, coverage=0.9, coverage_by="g").equals(expected)
 
 
 @compiled

@@ -47,11 +47,3 @@ def test_predict__frames_of_other_columns_in_turn() -> None:
         forest.predict(TABLE.drop("c"))
     with pytest.raises(bf.DataError, match="'c' is String"):
         forest.predict(TABLE.with_columns(c=pl.lit("word")))
-
-
-@pytest.mark.parametrize("memory", [None, "2GB"])
-def test_predict__tables_without_rows(memory: str | None) -> None:
-    forest = bf.train(TABLE.drop("kind"), "target", trees=9)
-    assert forest.predict(NUMBERS[:0], memory=memory).shape == (0,)
-    assert forest.predict_proba(NUMBERS[:0], memory=memory).shape == (0, 2)
-    assert forest.predict(TABLE[:0], memory=memory, keep=["a"]).schema == {"a": pl.Float64(), "prediction": pl.String()}

@@ -267,8 +267,11 @@ def test_predict__single_leaves_need_no_value(tmp_path: Path) -> None:
 
 
 def test_predict__no_rows(forest: Forest) -> None:
-    assert forest.predict(table()[:0]).schema == {"prediction": pl.Int64}
-    assert forest.predict_proba(np.empty((0, 3))).shape == (0, 3)
+    for memory in (None, "1GB"):
+        kept = forest.predict(table()[:0], keep=["id"], memory=memory)
+        assert kept.schema == {"id": pl.Int64, "prediction": pl.Int64}
+        assert forest.predict(np.empty((0, 3)), memory=memory).shape == (0,)
+        assert forest.predict_proba(np.empty((0, 3)), memory=memory).shape == (0, 3)
     assert forest.predict(table()[:0].lazy()).collect().height == 0
 
 

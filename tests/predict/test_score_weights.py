@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,29 @@ def frame(seed: int, rows: int = 900) -> pl.DataFrame:
     )
 
 
-def scored(table: pl.DataFrame, out: Path, target: str, **options: Any) -> tuple[FilePrediction, pl.DataFrame]:
+@cache
+def grown(target: str) -> bigforest.Forest:
+    """The weighted forest of twenty trees that tests of a target share."""
+    return grown_with(target)
+
+
+def grown_with(target: str, **options: Any) -> bigforest.Forest:
     other = "z" if target == "y" else "y"
-    forest = bigforest.train(frame(1), target, weight="w", trees=20, exclude=[other], min_leaf=5, **options)
-    done = bigforest.predict_file(forest, table, out, proba=target == "y")
+    return bigforest.train(frame(1), target, weight="w", trees=20, exclude=[other], min_leaf=5, **options)
+
+
+def scored(
+    table: pl.DataFrame, out: Path, target: str, forest: bigforest.Forest | None = None
+) -> tuple[FilePrediction, pl.DataFrame]:
+    done = bigforest.predict_file(forest or grown(target), table, out, proba=target == "y", overwrite=True)
     return done, pl.read_parquet(out)
 
 
 @pytest.mark.parametrize("class_weight", [None, {"yes": 3.0, "no": 0.5}])
 def test_predict_file__scores_of_classes_by_weight(tmp_path: Path, class_weight: Any) -> None:
     table = frame(2).with_columns(y=pl.when(pl.int_range(pl.len()) % 9 > 0).then("y"))
-    done, answers = scored(table, tmp_path / "p", "y", class_weight=class_weight)
+    forest = grown_with("y", class_weight=class_weight) if class_weight else None
+    done, answers = scored(table, tmp_path / "p", "y", forest)
     known = table["y"].is_not_null() & (table["w"] > 0)
     truth, answers = table["y"].filter(known), answers.filter(known)
     weight = table["w"].filter(known) * truth.replace_strict(class_weight or {"yes": 1.0, "no": 1.0})
@@ -68,10 +81,9 @@ def test_predict_file__without_weights_rows_count_alike(tmp_path: Path) -> None:
     assert (done.weighted, done.scored) == (False, len(table))
     assert done.accuracy == pytest.approx((answers["prediction"] == table["y"]).mean())
     for wrong in (pl.lit(-1.0), pl.lit(None, pl.Float64), pl.lit("heavy"), pl.lit(0.0)):
-        done, _ = scored(table.with_columns(w=wrong), tmp_path / str(wrong.meta.output_name()), "y")
+        done, _ = scored(table.with_columns(w=wrong), tmp_path / "p", "y")
         assert (done.weighted, done.accuracy, done.rows) == (False, None, len(table))
         assert done.unscored is not None and "weight" in done.unscored
-        (tmp_path / str(wrong.meta.output_name())).unlink()
 
 
 def test_predict_file__labels_of_weightless_rows_are_not_looked_at(tmp_path: Path) -> None:
