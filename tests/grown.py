@@ -115,11 +115,7 @@ def assert_same(found: TreeArrays, expected: list[Node]) -> None:
         else:
             same = same and np.isnan(found.threshold[number]) and np.isnan(found.gain[number])
         if not same:
-            got = {
-                name: column[number]
-                for name, column in found._asdict().items()
-                if name != "terms" and column is not None
-            }
+            got = {name: column[number] for name, column in found._asdict().items() if isinstance(column, np.ndarray)}
             got["terms"] = terms_of(found, number)
             raise AssertionError(f"node {number} is {got}, but should be {node}")
     assert len(found.feature) == len(expected)
