@@ -82,7 +82,7 @@ def test_passes__over_several_blocks(tmp_path: Path, family: str, per: str, bits
 @pytest.mark.parametrize("options", [CAP, PERCEPTRON], ids=["cap", "perceptron"])
 def test_train__under_a_budget_and_on(tmp_path: Path, options: dict[str, Any]) -> None:
     """A budget below what trees take in memory, trees that are added under it, and no budget."""
-    store = bigforest.encode_store(wide_bits(40_000), tmp_path / "s", target="y")
+    store = bigforest.encode_store(wide_bits(20_000), tmp_path / "s", target="y")
     options = {**options, "subspace": 60, "threads": 1, "min_leaf": 1}
     config = TrainConfig.of(**{name: value for name, value in options.items() if name != "threads"}, trees=2)
     need = grow_estimate(store.shape, config, Resources(threads=1))

@@ -94,8 +94,7 @@ def test_bag__depends_on_seed_and_tree_alone() -> None:
 
 
 @many_draws
-@pytest.mark.parametrize("rows", [24, 1000])
-@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize(("rows", "fraction"), [(24, 0.5), (1000, 1.0)])
 def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
     trees = 4000
     size = draws(rows, fraction)
@@ -175,8 +174,7 @@ def test_sampler__equals_the_naive_one(target: list[int], sampling: Any, how: di
 
 
 @many_draws
-@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
-@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize(("sampling", "replace"), [("stratified", True), ("balanced", False)])
 def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, replace: bool) -> None:
     random = np.random.default_rng(1)
     config = options(sampling=sampling, replace=replace, sample_fraction=0.7)
@@ -246,8 +244,9 @@ def grouped(rows: int = 400, groups: int = 60) -> pl.DataFrame:
     return pl.DataFrame(x).with_columns(who=pl.Series(who), y=pl.Series(random.integers(0, 2, groups)[of_row]))
 
 
-@pytest.mark.parametrize("replace", [True, False])
-@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Int64, pl.Date])
+@pytest.mark.parametrize(
+    ("replace", "kind"), [(True, pl.String), (False, pl.Categorical), (True, pl.Int64), (False, pl.Date)]
+)
 def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, tmp_path: Path) -> None:
     frame = grouped().with_columns(y=pl.when(pl.int_range(pl.len()) % 7 > 0).then("y"))
     numbers = frame["who"].str.slice(1).cast(pl.Int32)
