@@ -33,33 +33,33 @@ PERCEPTRONS = {"family": "subspace-perceptron", "subspace": "2,1", "max_epochs":
 
 
 class Killer:
-    """A listener that kills a worker when a stage is under way."""
+    """A listener that kills a worker when a stage is under way, once in each of the stages."""
 
-    def __init__(self, client: Client, stage: str) -> None:
+    def __init__(self, client: Client, *stages: str) -> None:
         self._client = client
-        self._stage = stage
-        self.killed = False
+        self._stages = stages
+        self.killed: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, StageAdvanced) and event.stage == self._stage and not self.killed:
-            self.kill()
+        if isinstance(event, StageAdvanced) and event.stage in self._stages and event.stage not in self.killed:
+            self.kill(event.stage)
 
-    def kill(self) -> None:
-        self.killed = True
+    def kill(self, stage: str) -> None:
+        self.killed.append(stage)
         pids = self._client.run(os.getpid)
         os.kill(min(pids.values()), signal.SIGKILL)
 
 
 def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Killer:
     """Kills a worker when a task of this kind is handed out."""
-    killer = Killer(client, "none")
+    killer = Killer(client)
     hand_out = client.map
 
     def handing_out(function: Callable[..., Any], *arguments: Any, key: list[tuple[str, int]], **options: Any) -> Any:
         futures = hand_out(function, *arguments, key=key, **options)
         if f"-{task}-" in key[0][0] and not killer.killed:
             time.sleep(0.02)
-            killer.kill()
+            killer.kill(task)
         return futures
 
     monkeypatch.setattr(client, "map", handing_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -72,5 +73,9 @@ def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def both_alive(client: Client) -> None:
-    """Wait for a worker that an earlier test has killed."""
-    client.wait_for_workers(2, timeout=300)
+    """Wait until there are two workers: an earlier test has killed one, or let a third one join."""
+    client.cluster.scale(2)
+    end = time.monotonic() + 300
+    while len(client.scheduler_info()["workers"]) != 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -49,19 +49,12 @@ pytestmark = [
 PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
 
 
-@pytest.mark.parametrize("stage", ["encode", "grow", "oob"])
-def test_train__a_worker_is_killed(
-    client: Client,
-    table: Path,
-    expected: Path,
-    tmp_path: Path,
-    stage: str,
-    both_alive: None,
-    all_columns_apart: None,
+def test_train__a_worker_is_killed_in_each_stage(
+    client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None, all_columns_apart: None
 ) -> None:
-    killer = Killer(client, stage)
+    killer = Killer(client, "encode", "grow", "oob")
     bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=killer, **CONFIG)
-    assert killer.killed
+    assert killer.killed == ["encode", "grow", "oob"]
     assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
@@ -183,31 +176,35 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+_SCHEDULER = """
+import sys
+from distributed import LocalCluster
+cluster = LocalCluster(
+    n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", memory_limit=0, dashboard_address=None
+)
+print(cluster.scheduler_address, flush=True)
+sys.stdin.read()
+"""
+
+
 def test_resume__after_the_scheduler_is_killed(table: Path, expected: Path, tmp_path: Path) -> None:
-    file = tmp_path / "scheduler.json"
-    common = ["--scheduler-file", str(file), "--no-dashboard"]
-    alone = ["--no-nanny", "--memory-limit", "0", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
-    commands = [["scheduler", "--port", "0", "--host", "127.0.0.1", *common], ["worker", *common, *alone]]
-    scheduler, one_worker = (
-        subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for command in commands
+    """A process that has the scheduler and a worker."""
+    scheduler = subprocess.Popen(
+        [sys.executable, "-c", _SCHEDULER], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    assert scheduler.stdout is not None
 
     def kill(event: Event) -> None:
         if isinstance(event, StageAdvanced) and event.stage == "grow":
             scheduler.kill()
 
     try:
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        client = Client(scheduler_file=str(file), set_as_default=False, timeout=5)
+        client = Client(scheduler.stdout.readline().strip(), set_as_default=False, timeout=5)
         with client, pytest.raises(ClusterError, match=r"connection to the scheduler was lost") as caught:
             bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=kill, **CONFIG)
         assert "resume=" in caught.value.__notes__[0]
     finally:
-        for process in (scheduler, one_worker):
-            process.kill()
-            process.wait()
+        scheduler.kill()
+        scheduler.communicate()
     bigforest.train(resume=tmp_path / "f", threads=1, scheduler="threads")
     assert_equal(rows_of(tmp_path / "f"), rows_of(expected))

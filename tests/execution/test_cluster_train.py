@@ -130,13 +130,11 @@ def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_
     assert pl.read_parquet(tmp_path / "one.q").equals(pl.read_parquet(tmp_path / "two.q"))
 
 
-@pytest.mark.parametrize("target", ["kind", "minutes"])
-def test_train__categories_gaps_weights_and_numbers(
-    client: Client, target: str, tmp_path: Path, both_alive: None
-) -> None:
+def test_train__categories_gaps_and_weights(client: Client, tmp_path: Path, both_alive: None) -> None:
+    """Numbers are predicted in `test_train__boosted_stage`."""
     mixed_table().write_parquet(tmp_path / "t.parquet", row_group_size=700)
     for name, scheduler in (("threads", "threads"), ("cluster", client)):
-        bigforest.train(tmp_path / "t.parquet", out=tmp_path / name, scheduler=scheduler, **options_of(target))
+        bigforest.train(tmp_path / "t.parquet", out=tmp_path / name, scheduler=scheduler, **options_of("kind"))
     assert_equal(rows_of(tmp_path / "cluster"), rows_of(tmp_path / "threads"))
     for part in [*part_paths(tmp_path / "threads"), tmp_path / "threads" / "levels.parquet"]:
         found = tmp_path / "cluster" / part.relative_to(tmp_path / "threads")
@@ -179,18 +177,17 @@ def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_a
     assert [part.read_bytes() for part in threads] == [part.read_bytes() for part in workers]
 
 
-@pytest.mark.parametrize("kill", [False, True])
-def test_predict__two_workers(
-    client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None, kill: bool
+def test_predict__two_workers_of_which_one_is_killed(
+    client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None
 ) -> None:
-    killer = Killer(client, "predict" if kill else "none")
+    killer = Killer(client, "predict")
     options: dict[str, Any] = {"proba": True, "keep": ["hour"], "ties": "random", "reject_above": 0.1}
     options |= {"coverage": 0.8, "coverage_by": "hour"}
     here = bigforest.predict_file(expected, table, tmp_path / "here.parquet", scheduler="threads", **options)
     there = bigforest.predict_file(
         expected, table, tmp_path / "there.parquet", scheduler=client, listener=killer, **options
     )
-    assert killer.killed == kill
+    assert killer.killed
     assert there == here
     assert pl.read_parquet(tmp_path / "there.parquet").equals(pl.read_parquet(tmp_path / "here.parquet"))
 

@@ -6,57 +6,28 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import or_
 from pathlib import Path
 from typing import Any
 
 import numba
-import polars as pl
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import bigforest
 from bigforest.errors import DiskFullError
-from bigforest.events import Event, StageAdvanced, silent
+from bigforest.events import Event, StageAdvanced
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
-from bigforest.execution.resources import Resources
-from bigforest.forest.parts import part_paths
-from bigforest.grow.forest import ForestJob
-from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.training.run import grow_forest
-from tests.grow.test_invariance import assert_equal, frame, rows_of
+from bigforest.store.store import Store
+from tests.execution.clusters import CONFIG, assert_grows_the_same
+from tests.grow.test_invariance import assert_equal, rows_of
 
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
-BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    """Two processes with a thread each."""
-    options = {"dashboard_address": None, "silence_logs": 50, "memory_limit": 0}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-@pytest.fixture
-def two(client: Client) -> None:
-    """Wait until there are two workers again."""
-    client.cluster.scale(2)
-    end = time.monotonic() + 120
-    while len(client.scheduler_info()["workers"]) != 2:
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def _full_in(places: tuple[int, ...], number: int) -> int:
@@ -65,24 +36,23 @@ def _full_in(places: tuple[int, ...], number: int) -> int:
     return number
 
 
-def test_cluster__a_full_disk_of_all_workers(client: Client, two: None) -> None:
+def test_cluster__a_full_disk_of_all_workers(client: Client, both_alive: None) -> None:
     pids = tuple(client.run(os.getpid).values())
     with pytest.raises(DiskFullError, match="No space left on device"):
         ClusterExecutor(Cluster(client), 1).run(_full_in, [(n,) for n in range(5)], lambda *_: None, (pids,))
 
 
-@pytest.mark.parametrize("way", ["run", "reduce"])
-def test_executor__a_worker_that_joins_late_gets_work(client: Client, two: None, way: str) -> None:
-    executor, seen = ClusterExecutor(Cluster(client, fresh=0.5), 1), set[int]()
+def test_executor__a_worker_that_joins_late_gets_work(client: Client, both_alive: None) -> None:
+    executor = ClusterExecutor(Cluster(client, fresh=0.5), 1)
     before = set(client.run(os.getpid).values())
+    executor.reduce(_pids, [(number,) for number in range(6)], or_)  # each of the two has its share
     client.cluster.scale(3)
+    run, reduced = set[int](), set[int]()
     end = time.monotonic() + 120
-    while seen <= before:
+    while run <= before or reduced <= before:
         assert time.monotonic() < end
-        if way == "run":
-            seen |= set(executor.gather(_pid, [(number,) for number in range(60)]))
-        else:
-            seen |= executor.reduce(_pids, [(number,) for number in range(6)], or_)
+        run |= set(executor.gather(_pid, [(number,) for number in range(60)]))
+        reduced |= executor.reduce(_pids, [(number,) for number in range(6)], or_)
 
 
 def _pid(number: int) -> int:
@@ -111,30 +81,24 @@ class Mover:
             self._client.cluster.scale(3 if len(self._client.scheduler_info()["workers"]) == 2 else 2)
 
 
-def test_train__workers_join_and_leave(client: Client, two: None, tmp_path: Path) -> None:
-    table = frame().with_columns(late=pl.when(pl.int_range(pl.len()) % 1000 > 0).then("late"))
-    table.write_parquet(tmp_path / "t.parquet")
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "expected", threads=2, scheduler="threads", **CONFIG)
+def test_train__workers_join_and_leave(
+    client: Client, both_alive: None, table: Path, expected: Path, tmp_path: Path
+) -> None:
     mover = Mover(client)
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "f", scheduler=client, listener=mover, **CONFIG)
+    bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=mover, **CONFIG)
     assert mover.moved.keys() >= {"encode", "grow", "oob"}
-    assert_equal(rows_of(tmp_path / "f"), rows_of(tmp_path / "expected"))
+    assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
 
 
 def test_grow__by_passes_workers_join_and_leave(
-    client: Client, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, both_alive: None, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = bigforest.encode_store(frame(), tmp_path / "s", target="late", scheduler="threads")
-    config, mover, hand_out = TrainConfig(trees=2, seed=3, max_depth=6), Mover(client, 1), client.map
+    mover, hand_out = Mover(client, 1), client.map
 
     def handing_out(function: Callable[..., Any], *arguments: Any, key: list[tuple[str, int]], **options: Any) -> Any:
         mover.move(re.sub("-[0-9a-f]{8,}.*", "", key[0][0]))
         return hand_out(function, *arguments, key=key, **options)
 
     monkeypatch.setattr(client, "map", handing_out)
-    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), plan=way)
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
+    assert_grows_the_same(client, store, TrainConfig(trees=2, seed=3, max_depth=6), tmp_path)
     assert any("bigforest-spill" in key for key in mover.moved)

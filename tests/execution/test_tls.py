@@ -85,13 +85,14 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 
 @pytest.fixture(scope="module")
 def address(keys: Keys) -> Iterator[str]:
-    """A scheduler, and a worker in a process of its own, that talk to nobody without a certificate."""
+    """A scheduler and a worker, in this process, that talk to nobody without a certificate."""
     files = {"tls_ca_file": str(keys.ca)}
     for role in ("scheduler", "worker", "client"):
         files |= {f"tls_{role}_cert": str(keys.cert), f"tls_{role}_key": str(keys.key)}
     with LocalCluster(
         n_workers=1,
         threads_per_worker=1,
+        processes=False,
         memory_limit=0,
         dashboard_address=None,
         silence_logs=50,

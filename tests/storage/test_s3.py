@@ -24,8 +24,6 @@ from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
-from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
 from bigforest.source.open import open_source
@@ -35,6 +33,7 @@ from bigforest.storage.paths import as_path, is_remote, local_path
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.encoded import encode
+from tests.execution.clusters import BY_PASSES, CONFIG, QUIET
 from tests.grow.test_invariance import frame
 from tests.s3 import BUCKET, using_store
 
@@ -45,9 +44,6 @@ pytestmark = [
     ),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
-BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def client(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Two processes, each with folders of its own for its work, its copies and its temporary files."""
     with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None, silence_logs=50
-        ) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         for number, address in enumerate(client.scheduler_info()["workers"]):
