@@ -4,8 +4,8 @@ While a run grows trees it keeps two files per group of trees (storage/array_fil
 
     votes/part-NNNNNNN.leaves   a block for every chunk of rows: for every tree the out-of-bag rows of the chunk,
                                 ascending, and the leaf of each
-    votes/part-NNNNNNN.ballots  votes and weights of the leaves (ballots.py); a separate file, because wide weights
-                                are counted later
+    votes/part-NNNNNNN.ballots  votes and weights of the leaves (ballots.py); a separate file, because with wide weights
+                                of rows (64 bits) it is written again later (oob/weigh.py)
 
 With `keep_votes` the forest has the leaves in oob/votes/part-NNNNNNN.parquet (format.py VOTES), tree by tree. Every
 estimate that starts from out-of-bag votes can be made from them and the nodes of the forest.
@@ -185,7 +185,7 @@ def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iter
 
 
 class LeafWriter:
-    """Writer of the files of leaves and ballots of consecutive trees, which are added some at a time."""
+    """Writer of files of leaves and ballots. Consecutive trees are added, some at a time."""
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
         self._spec = store.spec
@@ -234,7 +234,7 @@ def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Itera
 def found_leaves(directory: Path, spec: DataSpec, trees: range | None = None) -> list[LeafFile]:
     """Return the complete files of leaves with ballots in a directory, sorted by first tree.
 
-    trees  numbers that the first trees must be among; None for any.
+    trees  range that contains the first tree of each returned file; None for all files.
     """
     names = (_NAME.fullmatch(path.name) for path in files_in(directory / FOLDER, "part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]

@@ -1,6 +1,6 @@
 """Trees as arrays (TreeArrays), and their rows in trees/part-NNNNNNN.parquet.
 
-Levels of nodes on categories and terms of oblique nodes are lists of varying length, one per node. In memory they are
+Nodes on categories have lists of levels, and oblique nodes have lists of terms, of varying length. In memory they are
 NamedTuples of `start`, int64 [nodes + 1], and arrays of entries; node i has the entries start[i]:start[i + 1]. In the
 file they are columns of lists.
 """

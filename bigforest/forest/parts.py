@@ -368,9 +368,9 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
 def recut(
     source: Path, groups: Sequence[range], directory: Path, header: Header, parts: Sequence[range] | None = None
 ) -> None:
-    """Divide trees of the forest in `source` into the files `groups` of the forest of `header` in `directory`.
+    """Write trees of the forest in `source` as parts of a new forest in `directory`, with this header.
 
-    groups  the first parts of the new forest, as grow/forest.py divides it. All their trees must be in `source`.
+    groups  the trees of each of the first parts, as grow/forest.py divides the new forest. All must be in `source`.
     parts   the trees of each part to read from a growing forest; None for all parts.
 
     A part has the same bytes as if its trees had been grown for it. Raises FormatError.

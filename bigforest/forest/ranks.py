@@ -34,7 +34,7 @@ class Ranks(NamedTuple):
     offsets  int64 [features + 1]
     value    float64
     rank     float64, average ranks from 1 to `rows`
-    rows     of the training table
+    rows     number of rows of the training table
     """
 
     offsets: NDArray[np.int64]
@@ -111,7 +111,7 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 
 def put_ranks(store: Store) -> Store:
-    """Return the store with average ranks in place of values. Another process that it is sent to calls this again."""
+    """Return the store with average ranks in place of values. Each process that receives it calls this again."""
     ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
     return store.with_values(np.concatenate(ranks), put_ranks)
 

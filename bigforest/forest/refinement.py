@@ -1,9 +1,10 @@
 """The boosted stage of a forest: small trees on the scale of the link, in refine/trees.parquet.
 
-The trees of a sequence are grown one after the other, each on the errors that the earlier trees leave. The score of a
-row is the link of the forest's prediction, plus the sum of the trees of a sequence, as a mean over the sequences
-(kernels/refine/link.py). The trees have the form of the trees of the forest (nodes.py TreeArrays), sorted by sequence
-and round, and are checked in the same way (parts.py). All sequences have the same number of rounds.
+The trees form independent sequences. The trees of a sequence are grown one after the other, each on the errors that
+the earlier ones leave. The score of a row is the link of the forest's prediction, plus the mean over the sequences of
+the sum of their trees (kernels/refine/link.py). The trees have the form of the trees of the forest (nodes.py
+TreeArrays), sorted by sequence and round, and are checked in the same way (parts.py). All sequences have the same
+number of rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bigforest.options.train_config import TrainConfig
 SEQUENCES, LEFT_OUT = 6, 2
 # Least probability in the link, which replaces smaller ones. So a class that no tree votes for can be corrected.
 LEAST_SHARE = 2.0**-10
-# Least prediction in the logarithm (Poisson), as a share of the middle of the range of the targets.
+# Least prediction in the logarithm (Poisson), as a share of TargetSpec.offset, the middle of the targets' range.
 LEAST_NUMBER = 2.0**-16
 
 
@@ -74,7 +75,7 @@ class Link:
         if self.loss == SQUARED:
             return predictions + added
         loss, result = self.loss, np.ascontiguousarray(added)
-        if loss == LOGISTIC:  # softmax of two classes, so that no probability is 1 minus the other
+        if loss == LOGISTIC:  # softmax of two classes: no probability is computed as 1 minus the other
             loss, result = SOFTMAX, np.hstack([np.zeros(added.shape), added])
         correct(loss, np.maximum(predictions, self.least, order="C"), result)
         return result

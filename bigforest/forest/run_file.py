@@ -2,9 +2,9 @@
 
 All files of a forest carry its dataspec and configuration, which forests of other runs may share. run.parquet also has
 the seconds of each stage, so its content identifies the run. A `RunStamp` remembers a digest of this content, and the
-device, inode, size and time of the file. Its check finds out whether the folder of a forest was replaced after it was
+device, inode, size and time of the file. `check` finds out whether the folder of a forest was replaced after it was
 opened: it compares device, inode, size and time, and reads the file only if one of them has changed. run.parquet is
-written last, and lists the checksums of the other files. The check compares them in the same way, so a folder that was
+written last, and lists the checksums of the other files. `check` compares them in the same way, so a folder that was
 overwritten in part is recognised.
 """
 
@@ -273,8 +273,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Shrinkage(Choice):
-    """Hierarchical shrinkage of the values of leaves (Agarwal et al. 2022), by lambda, in rows: see
-    kernels/predict/leaf_values.py. Its loss is the log loss, or the mean loss of numbers (oob/accumulator.py)."""
+    """Lambda of the hierarchical shrinkage of the values of leaves (Agarwal et al. 2022), in rows: see
+    kernels/predict/leaf_values.py. Its loss is the log loss, or for regression the mean loss (oob/accumulator.py)."""
 
     amount: float = 0.0
 
@@ -297,7 +297,7 @@ class Power(Choice):
 @dataclass(frozen=True, slots=True)
 class Rounds(Choice):
     """The number of trees of each sequence of the boosted stage, see forest/refinement.py; 0 for none. Its loss is the
-    log loss, or the mean loss of numbers (oob/accumulator.py)."""
+    log loss, or for regression the mean loss (oob/accumulator.py)."""
 
     amount: float = 0.0
 

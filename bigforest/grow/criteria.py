@@ -3,7 +3,7 @@
     in memory   kernels compare splits, by `number` and `table` (kernels/scan/)
     by passes   splits are compared from counts: `scores` and `bounds` are floats that filter, `exact` decides
 
-A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, passed to
+Code outside the package adds a criterion for classes as a ScoredCriterion of two compiled functions, which it passes to
 `register_criterion`; README.md of grow has an example.
 """
 
@@ -32,7 +32,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.store.store import Store
 
-# Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py), or [splits, scored].
+# Statistics (out_of_core/context.py): of a node or a side of a split int64 [scored], of several splits [splits, slots].
 Sides = NDArray[np.int64]
 
 
@@ -69,7 +69,7 @@ class Criterion(ABC):
         return self.number
 
     def check(self, store: Store) -> None:  # noqa: B027  # most criteria accept all targets
-        """Raise DataError if it cannot compare these targets."""
+        """Raise DataError if the criterion does not accept the targets of this store."""
 
     def zero(self, target: TargetSpec) -> float | None:
         """Return the number, in steps, that represents a target of zero (RegressionTarget.zero); None if not needed."""
@@ -77,11 +77,11 @@ class Criterion(ABC):
 
     @abstractmethod
     def exact(self, left: Sides, total: Sides, origin: float) -> Fraction | float:
-        """Return the score of a split. Scores of one node compare exactly; the larger one has the larger decrease.
+        """Return the score of a split. Scores of one node compare exactly: a larger score is a larger decrease.
 
         left    statistics of the left side
         total   statistics of the node
-        origin  centre of the node, from which sums are counted, minus `zero`; used for the Poisson deviance
+        origin  centre of the node (out_of_core/context.py) minus `zero`; used for the Poisson deviance
         """
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
@@ -110,7 +110,7 @@ class GiniCriterion(Criterion):
 
 
 class _NumberCriterion(Criterion):
-    """A criterion of regression, from [weight, sum]; uses_origin: the scores depend on `origin`."""
+    """A criterion of regression, with statistics [weight, sum]; uses_origin: the scores depend on `origin`."""
 
     task = "regression"
     uses_origin = False

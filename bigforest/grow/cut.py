@@ -58,7 +58,7 @@ def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
 
 
 def heap_size(nodes: int, rules: CutRules) -> int:
-    """Return the entries of the heap that `cut_trees` needs for a tree of this many nodes."""
+    """Return the size of the heap that `cut_trees` needs for a tree of this many nodes."""
     return min(rules.leaves, nodes // 2 + 1)
 
 

@@ -32,7 +32,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Features:
-        """Return the features of a store. Raise ConfigError if `min_level` has another number of features."""
+        """Return the features of a store. Raise ConfigError if `min_level` is for another number of features."""
         features, mean = store.spec.features, store.spec.searched_weight
         min_level = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = np.full(len(features), NUMBER, np.uint8)

@@ -168,7 +168,8 @@ class Grower:
         return KeptTrees(parts, self._job.store.spec)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """Write these parts, except for existing ones. Call `advance` with numbers of trees: finished, or existing."""
+        """Write these parts, except for existing ones. Call `advance` with the number of trees that exist or that were
+        grown since the last call."""
         missing = missing_parts(self._job, parts, advance)
         if self._plan.limits is None:
             self._grow_in_memory(missing, advance)
@@ -178,7 +179,7 @@ class Grower:
             grow_by_passes(passes, group, self._job.directory, advance)
 
     def _grow_in_memory(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """Grow each part by a task, and keep the trees as long as there is room."""
+        """Grow each part by a task, and keep the trees, unless all together take more than _KEPT_BYTES."""
         store, config, directory, _, _ = self._job
 
         def end(index: int, grown: list[TreeArrays]) -> None:

@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
-# Most bytes of each thread for the near copy of a subtree's codes or values, which stays in its cache
-# (kernels/columns/code_cache.py), 1.3 MB, and for features side by side (kernels/scan/two_class.py), 1.2 MB.
+# Most bytes of each thread: 1.3 MB for a copy of the codes or values of a small subtree, which fits the cache of one
+# core (kernels/columns/code_cache.py), and 1.2 MB for features side by side (kernels/scan/two_class.py).
 COPIED = 2_500_000
 # Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.
 NODE = 60
@@ -106,8 +106,8 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
     if extras.non_plain_features:
         levels = min(rows, extras.category)
-        # A node lists the levels of its lighter child, all but one if that one is heavy. All nodes of one depth
-        # together list at most about half as many levels as they have rows.
+        # A node lists the levels of its lighter child: at most all levels but one, if that one is heavy. All nodes of
+        # one depth together list at most about half as many levels as they have rows.
         listed = min(nodes // 2 * max(levels - 1, 0), rows // 2 * rows.bit_length())
         size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)

@@ -1,13 +1,13 @@
-"""Common to families whose trees split on projections: values in scratch, the table for passes, the family.
+"""Code shared by families whose trees split on projections: values in scratch, the table for passes, the family.
 
 Passes project rows on directions, in the same order of terms as in memory, so they need values, not codes. Values are
 looked up by code, and a dictionary may be larger than memory. So all values are looked up once per forest, a feature
-and a range of its dictionary at a time, in sweeps over the codes (`decode_table`). A run of blocks has a file for each
-type of values, little-endian, in C order; checksums of each column of each block are kept in memory:
+and a range of its dictionary at a time, in sweeps over the codes (`decode_table`). A run of consecutive blocks has a
+file for each type of values, little-endian, in C order; checksums of each column of each block are kept in memory:
 
+    .1  uint8   [columns, rows of the run]  features whose values are whole numbers from 0 to 255
     .4  float32 [columns, rows of the run]  other features whose values float32 represents exactly
     .8  float64 [columns, rows of the run]  all others
-    .1  uint8   [columns, rows of the run]  features whose values are whole numbers from 0 to 255
 
 Oracle: grow/forest.py grow_tree, which holds all values in memory.
 """
@@ -58,7 +58,7 @@ from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
 from bigforest.store.format import BLOCK_ROWS, VALUE_TYPE
 from bigforest.store.store import Dictionaries, Store
 
-# Bytes of a term of a growing tree, twice while it is copied, and of a term on its way into a Parquet file.
+# Bytes of a term of a growing tree, which counts twice because it is copied; of a term on its way into a Parquet file.
 _TERM = 24
 _WRITTEN_TERM = 64
 # Bytes per row of the table while columns are measured one at a time.
@@ -94,9 +94,10 @@ class DecodedTable(NamedTuple):
 def decode_table(
     store: Store, ranges: Sequence[tuple[range]], folder: Path, executor: Executor, most: int
 ) -> DecodedTable:
-    """Write the values of the table into `folder`, files for each of the runs of blocks `ranges`.
+    """Write the values of the table into `folder`.
 
-    most  most values of a dictionary that a task may hold, as float64
+    ranges  runs of blocks; each gets its own files
+    most    most values of a dictionary that a task may hold, as float64
     """
     features = range(len(store.spec.features))
     ends = np.array([store.ends(feature) for feature in features])
@@ -267,7 +268,7 @@ class ProjectionTable(TableView):
         return self.decoded.place
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest value of the bin of each of these values of a column; by default columns have no bins."""
+        """Return, for each of these values of a column, the largest value of its bin; by default there are no bins."""
         return values
 
     @property

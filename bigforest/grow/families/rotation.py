@@ -514,7 +514,7 @@ class RotationFamily(ProjectionFamily):
         target = target_bytes(shape)
         return PassMemory(
             drawn=drawn,
-            # Values of a row three times, its projections twice when they are written.
+            # Values of a row three times, and its projections; `picked` has the copy that is written.
             block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + (12 + target) * (drawn + 1)) + sampled,
             picked=BLOCK_ROWS * (8 * axes + target),
             row=24 * axes + target,

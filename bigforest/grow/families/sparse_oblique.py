@@ -105,7 +105,7 @@ class SparseDraws(NamedTuple):
     """The directions that nodes draw.
 
     pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
-    span                    float64 [features], range of each feature that is divided into STEPS steps, see `step_of`
+    span                    float64 [features], range of each feature, divided into STEPS steps, see `step_of`
     """
 
     sparse: Sparse
@@ -182,7 +182,7 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
     least, greatest  smallest and largest value of the feature
     whole            True if all values are whole numbers
 
-    The range is 0 if each unit is a step. If the range of values is tiny or not finite, -1 and the size 0 are returned.
+    If each unit is a step, the range is returned as 0. If it is tiny or not finite, -1 and the size 0 are returned.
     """
     span = greatest - least
     if whole and span <= STEPS:
@@ -193,7 +193,7 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
 
 
 def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
-    """Return the values of a feature in steps above the smallest one, as sum_rows of kernels/out_of_core/blocks.py.
+    """Return the values of a feature in steps above the smallest one, by the rule of kernels/out_of_core/blocks.py.
 
     least  smallest value of the feature
     span   range of `step_of`
@@ -277,7 +277,8 @@ def _value_counts(
     """
     low = store.low(feature)
     if store.spec.features[feature].has_level_values:
-        # Levels of equal values are one code in `ordered_store`: their products must not be rounded one by one here.
+        # In memory, levels of equal values are one code (filled_store.py `ordered_store`), so their product is rounded
+        # once. Round it once here, too.
         values, code = np.unique(low, return_inverse=True)
         counts = np.zeros(values.size, np.int64)
         np.add.at(counts, code, _count_some(store, feature, 0, low.size))

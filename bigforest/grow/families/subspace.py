@@ -5,8 +5,9 @@ class means ("cap"), or by a perceptron; if the perceptron does not split the no
 node drew do not split it, it tries all features. A tree has a copy of its columns row by row (`SubspaceColumns`),
 stored as bits if the table has only zeros and ones (`seen_as_bits`).
 
-Subspaces of trees. The subsets of a size are numbered. The trees of this size take them in the order of a keyed
-permutation of the numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
+Subspaces of trees. The subsets of one size are numbered. Trees whose subspaces have this size take them in the order
+of a keyed permutation of the numbers: no two trees have the same, and the subspace of a tree does not depend on the
+other trees.
 
 By passes a large node (`SubspaceSearch`) requests the sums for its class means, then a perceptron. Without
 perceptrons, or if the perceptron does not split the node, it requests the counts between the points from mean to mean.
@@ -112,7 +113,7 @@ class SubspaceTrees(NamedTuple):
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
-    """Return True if all trees have the same columns, all features."""
+    """Return True if all trees have the same columns: all features."""
     return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
@@ -151,7 +152,7 @@ def _permuted_place(number: int, count: int, key: str) -> int:
 
 
 def _combination(number: int, features: int, size: int, count: int) -> NDArray[np.int64]:
-    """Return combination `number`, in lexicographic order, of `size` out of `features`; count: number of all."""
+    """Return combination `number`, in lexicographic order, of `size` out of `features`; count: number of these."""
     chosen: list[int] = []
     for feature in range(features):
         if len(chosen) == size:
@@ -194,7 +195,7 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
 
 
 def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
-    """Return the columns of the features `chosen` with all rows of the store; columns: of `columns_of`."""
+    """Return the columns of the features `chosen` with all rows of the store; columns: result of `columns_of`."""
     space = _with_room(some_columns(columns, chosen), store.rows)
     if space.bits.shape[1]:
         slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
@@ -388,7 +389,7 @@ class SubspaceSearch(NodeSearch):
     """The search for the split of one node: in the columns that the node draws, then in all.
 
     It requests the sums for its class means, then a perceptron. Without perceptrons, or if the perceptron does not
-    split the node, it requests the class counts between the stops from mean to mean. It takes the same split as
+    split the node, it requests the class counts between the stops, points from mean to mean. It takes the same split as
     kernels/subspace/split.py.
     """
 
@@ -599,7 +600,7 @@ class SubspaceFamily(ProjectionFamily):
         picked = BLOCK_ROWS * value * seen
         return PassMemory(
             drawn=1,
-            # Values of a row, copies of those in the subspace, and once more to be written.
+            # Values of a row, and copies of those in the subspace; `picked` has the copies that are written.
             block=BLOCK_ROWS * (value * shape.features + 80) + picked,
             picked=picked,
             row=2 * value * seen + space + _WEIGHED + terms,

@@ -52,8 +52,8 @@ from bigforest.kernels.scan.level_order import make_levels, order_counted
 
 # In a node of n bag rows, a bucket has about ColumnKind.bucket_rows * n**(1/4) rows, within these limits. With b rows
 # in a bucket, there are n / b counts. If classes cannot be separated, the bound of a bucket exceeds the scores of its
-# edges by about b / n**(1/2) of the differences between splits, so about n * b / n**(1/2) rows are collected. The sum
-# of both costs is minimal for b**2 proportional to n**(1/2).
+# edges by about b / n**(1/2) times the differences between the scores of splits, so about n * b / n**(1/2) rows are
+# collected. The sum of both costs is minimal for b**2 proportional to n**(1/2).
 MIN_BUCKETS = 64
 MAX_BUCKETS = 1 << 16
 # A float score that is lower than the best by this share cannot be an equal score: rounding errors are about 1e-15.
@@ -365,7 +365,7 @@ def histogram_buckets(rows: int, slots: int, max_cells: int, kind: ColumnKind) -
 
 @dataclass(slots=True)
 class FeatureSearch(HistogramSearch):
-    """The search for a split on a feature of the node `key`.
+    """The search for a split on a feature. The key of the node is `key`.
 
     It draws the features that kernels/scan/features.py draws. A feature has two orders of its codes, numbered
     2 * feature and 2 * feature + 1: missing values, of code 0, on the left of all others, and on the right. Missing
@@ -381,7 +381,8 @@ class FeatureSearch(HistogramSearch):
     wanted: int = field(init=False)
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
-    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with missing values in the node
+    # Statistics of the rows without a value, for each feature that has missing values in the node.
+    _missing: dict[int, Counts] = field(default_factory=dict, init=False)
     # If the best split is on a category: the levels of the node, and their places in the order.
     _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
@@ -392,7 +393,7 @@ class FeatureSearch(HistogramSearch):
         self._draw()
 
     def _draw(self) -> None:
-        """Request features until enough are drawn, if none of them turns out constant.
+        """Request as many features as are enough if none of them turns out constant.
 
         Features found constant are replaced in the next round; without Rules.redraw only if all were constant. Features
         wait if there is no room for their histogram.

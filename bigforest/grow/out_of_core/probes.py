@@ -92,7 +92,7 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A request for the statistics of the rows with values from `low` to `high`, included, in a column, by bucket.
+    """A request for statistics by bucket of a column, of the rows with values from `low` up to and including `high`.
 
         codes         bucket = (code - low) >> scale
         projections   bucket b has the values from edge[b] to before edge[b + 1], the last one up to high
@@ -185,7 +185,7 @@ def _values(keys: NDArray[np.int64]) -> NDArray[np.float64]:
 class Collect:
     """A request for the rows in some buckets of a histogram.
 
-    wanted  bool [buckets] of `count`
+    wanted  bool [buckets of `count`]
     left    int64 [wanted buckets, slots], statistics before each wanted bucket
     rows    upper bound of the number of rows
     """
@@ -231,8 +231,8 @@ class CollectedRows(NamedTuple):
     """Rows that were collected for some Collects, one Collect after the other.
 
     value   [rows], uint32 codes or float64 projections
-    tag     uint32 [rows], class << 16 | multiplicity, times weight; class 0 for regression
-    number  int64 [rows], regression targets relative to the centre of the node, times multiplicity; empty for classes
+    tag     uint32 [rows], class << 16 | multiplicity * weight; class 0 for regression
+    number  int64 [rows], (regression target - centre of the node) * multiplicity * weight; empty for classes
     ends    uint64 [collects], end of the rows of each Collect
     """
 

@@ -179,7 +179,7 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
     """Choose searching nodes, in order, until the answers to their probes fill `room`; at least one if there are any.
 
-    room  counts of histograms and, each as one count, collected rows
+    room  number of counts of histograms; a collected row is one count
 
     Return each tree with the searches of its chosen nodes, by entry of the node.
     """

@@ -3,10 +3,10 @@ taken for dead does no harm.
 
 **Nodes of rows** between two passes (`row_nodes`): the rows of the bag of one tree in one run of blocks, sorted by
 node. A pass therefore routes rows through the newest splits alone, and draws no bag once the split of the root was
-routed. A file of storage/array_file.py, with a block for each block of the run:
+routed. The format is storage/array_file.py, with a block for each block of the run:
 
     begin, end  uint32 [nodes]  where the rows of each node begin and end; an inner node has the rows of its subtree
-    places      uint32 [rows]   row of the block << 16 | multiplicity, times weight
+    places      uint32 [rows]   row of the block << 16 | multiplicity * weight
 
 **Rows of small nodes** after the last pass (`writing_rows`, `load_rows`): the cells of the rows of some nodes of one
 tree from one run of blocks, one piece for each block, in order. A piece is written at once, however many nodes share
@@ -14,7 +14,7 @@ it. The rows of one node can be read alone. Rows are written past the page cache
 store stay in the cache. Little-endian, in C order:
 
     piece  for each node      a chunk, its rows as matrices, each padded with zeros to words of 64 bits:
-           uint32 [rows]            class << 16 | multiplicity, times weight
+           uint32 [rows]            class << 16 | multiplicity * weight
            int64 [1, rows]          regression targets; absent for classes
            any [columns, rows]      codes or values, a matrix for each type of cells
            zeros up to a multiple of DIRECT_UNIT
@@ -68,7 +68,8 @@ _NOTHING = [np.empty(0, np.uint32)] * 3
 NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
-# Bytes of the tag of a row, and the most bytes of a chunk in addition to its rows: entry of the index, and padding.
+# Bytes of the tag of a row (its class and multiplicity), and the most bytes of a chunk in addition to its rows: an
+# entry of the index, and padding.
 TAG = 4
 CHUNK = _ENTRY + 5 * (_WORD.itemsize - 1)
 # The type of the cells of a matrix, and its columns.
@@ -91,7 +92,7 @@ def row_nodes(
     """Open the rows of one tree in a run of blocks; yield a function that reads the next block, and one that writes it.
 
     kept  file of the last pass that wrote one; None to draw the bag
-    out   file to write; None for none
+    out   file to write; None to write nothing
     """
     with ExitStack() as files:
         blocks = None
@@ -291,7 +292,7 @@ def _chunks(
 
 def _read(file: FileIO, place: int, words: NDArray[np.uint64]) -> None:
     left = words.view(np.uint8)
-    while left.size and place >= 0 and (count := read_at(file, left.data, place)):  # Linux: 2 GiB at most
+    while left.size and place >= 0 and (count := read_at(file, left.data, place)):  # Linux reads 2 GiB at most
         left, place = left[count:], place + count
     if left.size:
         raise damaged(Path(file.name))

@@ -116,7 +116,7 @@ class TableView(ABC):
         numbers  numbers of the nodes in the tree
         """
 
-    # The same for all families.
+    # Shared by the families; RotationTable extends `pieces`.
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """Yield the nodes of a tree in preorder, in pieces; folder: with the files of the subtrees. Memory: one

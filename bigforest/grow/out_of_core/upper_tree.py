@@ -42,7 +42,7 @@ from bigforest.store.store import Store
 
 # TableView.search.
 StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
-# Suffix of the file with the values between which the thresholds of a subtree are.
+# Suffix of the file with the values next to the thresholds of a subtree.
 _ENDS = ".ends"
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
@@ -113,7 +113,7 @@ class UpperTree:
     tree_data  see TableView.tree_data
     nodes      parents before their children, the root first; an entry is a place in this list
     newest     entries of the newest splits, through which no rows were routed yet
-    row_nodes  file of the nodes of rows (row_file.py) of each run of blocks, by the first block of the run; without the
+    row_nodes  for each run of blocks, by its first block, the file with the node of each row (row_file.py) before the
                newest splits. Empty before rows were routed
     sizes      number of nodes of the subtrees below small nodes, by entry, once they are grown
     """
@@ -128,7 +128,7 @@ class UpperTree:
         tree_data: Any,
         constant: NDArray[np.bool_],
     ) -> None:
-        """constant: bool [columns], True if known to be constant in the whole tree."""
+        """Begin with the root; constant: bool [columns], True if known to be constant in the whole tree."""
         self.tree = tree
         self.context = context
         self.stats = context.stats
@@ -243,7 +243,7 @@ class UpperTree:
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
-    """Return True if the rules allow to split a node with these statistics."""
+    """Return True if a node with these statistics may be split by the rules."""
     pure = not stats.regression and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
@@ -274,7 +274,7 @@ def read_subtree(path: Path) -> Subtree:
 
 
 def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
-    """Task: find the values between which the thresholds of subtrees are, and write them next to each subtree.
+    """Task: find the values next to the thresholds of subtrees, and write them into a file of each subtree.
 
     The values of all subtrees are looked up in about the order of their places in the dictionaries. Dictionaries may be
     larger than memory, and in random order every value could cost the reading of a page. Memory: 32 bytes per split,
