@@ -66,8 +66,8 @@ def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, h
 
 @settings(max_examples=examples(40 if COMPILED else 5))
 @given(ROWS, BAGS, st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
-@example(BLOCK + 300, {"sample_fraction": 1.0, "replace": True}, 0, 1)  # few examples are of several blocks
-@example(BLOCK + 300, {"sample_fraction": 0.5, "replace": False}, 0, 1)
+@example(2 * BLOCK + 300, {"sample_fraction": 1.0, "replace": True}, 0, 1)  # few examples are of several blocks
+@example(2 * BLOCK + 300, {"sample_fraction": 0.5, "replace": False}, 0, 1)
 def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, seed: int) -> None:
     config = TrainConfig(seed=seed, **how)
     assert uniform_bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
