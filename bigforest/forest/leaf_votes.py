@@ -42,7 +42,8 @@ from bigforest.store.store import Store
 
 FOLDER = "votes"
 _NAME = re.compile(r"part-(\d{7,10})\.leaves")
-# Bytes of an out-of-bag row of a tree in a file; bytes in memory of leaves and loaded ballots at which a file is full.
+# Bytes of an out-of-bag row of a tree in a file. A file is full when its leaves and loaded ballots take FILE_BYTES in
+# memory.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
 LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}

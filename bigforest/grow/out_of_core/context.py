@@ -6,7 +6,7 @@ The statistics of the rows of a node, of a side of a split, or of a bucket are i
     regression   [weight, weighted sum of targets, weighted sum of the targets above 0, (rows)]
 
 The number of rows is present only if rows have weights. The third entry of regression is filled only in buckets.
-Targets in buckets, and in the scores of splits, are relative to the centre of the node, its mean rounded down.
+Targets in buckets, and in the scores of splits, are relative to the centre of the node: its mean target, rounded down.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TableView(ABC):
         return [None] * len(trees)
 
     def constant(self, tree_data: Any) -> NDArray[np.bool_]:
-        """Return a mask of the columns that a tree must not split on, because they are constant, bool [columns]."""
+        """Return a mask of the columns that a tree must not split on, as if they were constant, bool [columns]."""
         return np.zeros(len(self.place(tree_data)), np.bool_)
 
     @abstractmethod
