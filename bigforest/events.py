@@ -16,7 +16,7 @@ from bigforest.errors import write_names
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
-    """A stage (encode, grow, oob, predict) began; `total` units of work lie ahead."""
+    """A stage, such as encode, grow or predict, began; `total` units of work lie ahead."""
 
     stage: str
     total: int

@@ -71,8 +71,8 @@ Path(list_file).write_text("".join(f"{file}\\n" for file in used))
 def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path | None = None) -> Path:
     """Write a copy of `wheel` with the kernels of some kinds for some levels next to it. Return its path.
 
-    cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there for
-           a level, with NUMBA_CPU_NAME and similar, are not compiled again.
+    cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there,
+           with the variables NUMBA_* of `_compile`, are not compiled again.
 
     Raises ConfigError if the kernels in the wheel are not those of this installation, for levels that this processor
     does not have, for a file that is not a wheel, and if compiling or packing fails.
@@ -141,8 +141,8 @@ _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
 # Columns with missing values: the number `a`, in a table without the category; the number and the category; or the
-# category alone. Bytes with missing values are routed as float32 with missing values, so tables of float32 with missing
-# values are left out.
+# category alone. Bytes with missing values are routed as float32 with missing values, so tables of float32 are made
+# with "category" only.
 _GAPS = ("number", "both", "category")
 # Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Those of one
 # family are in Family.variants.
@@ -170,7 +170,7 @@ _OF_TRAINING = ("proximities", "filling")
 
 
 def warm_rest(kind: str) -> None:
-    """Compile the kernels of a kind that neither training nor prediction needs, or load them from the cache."""
+    """Compile the kernels of a kind that `warm_here` leaves out, or load them from the cache."""
     categories, numbers, kind_options = KINDS[kind]
     table = small_table(categories, 0 if numbers else 3, _ROWS)
     if "splitter" in kind_options:  # once grown, these forests use the same kernels as forests of best splits
@@ -217,8 +217,8 @@ def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> 
 def _with_type(table: pl.DataFrame, routed: str, gaps: str) -> pl.DataFrame:
     """Return the table with numbers of a type of _ROUTED or "bits" (0 and 1), and with missing values (see _GAPS).
 
-    Features of float32 or float64 have so many values that codes take two bytes, and their regression targets use all
-    digits of float64.
+    Features of float32 or float64 have so many values that codes take two bytes. Regression targets next to them use
+    all digits of float64.
     """
     numbers = pl.col("a", "b", "c", "d")
     if routed in ("bits", "bytes"):

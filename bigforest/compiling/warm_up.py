@@ -44,7 +44,7 @@ class ForestKind(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Numbers of classes to train with, one for two classes and one for more; only 0 for regression."""
+        """Numbers of classes to train with: 2, and 5 in place of all larger numbers; 0 for regression."""
         return (0,) if self.regression else (2, 5)
 
     def traits(self, classes: int) -> TableTraits:

@@ -20,7 +20,7 @@ class ColumnArguments(NamedTuple):
     """Arguments of `train` and `encode_store` about the table, with every column named.
 
     data     the table; arrays given as `target`, `weight` or `group` are columns of it.
-    target   name of the target column; None for the first of the usual names.
+    target   name of the target column; None to look for a column with one of USUAL_NAMES (roles.py).
     exclude  names of columns to ignore.
     options  explicit options of TrainConfig.
     """

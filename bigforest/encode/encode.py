@@ -12,8 +12,8 @@
     height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0 = missing, if any is
     colour     red  blue  blue red  [blue, red]           1 0 0 1
 
-Counts of rows and positions in files have 64 bits. Row numbers within a slice, a run or a column in memory have 32
-bits, because none of these has 2**32 rows. Codes have at most 32 bits: more distinct values are an error. Oracle:
+Counts of rows and positions in files have 64 bits. Row numbers within a column in memory, or within a part of a column,
+have 32 bits, because neither has 2**32 rows. Codes have at most 32 bits: more distinct values are an error. Oracle:
 tests/naive/encode.py.
 """
 
@@ -61,10 +61,10 @@ def encode(
     """Presort the columns of `source` into a store at `path`, and open it.
 
     roles   roles of the columns, for the same configuration (`column_roles`).
-    config  of its options, max_bins, task, categories, missing, weight, class_weight and group determine the store.
+    config  the store depends on its max_bins, task, categories, missing, weight, class_weight and group.
 
     Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the table,
-    on the separator if the user named one, and on these options.
+    on the CSV separator if the user named one, and on these options.
 
     Anonymous memory: at most resources.memory; without a budget 12 bytes per row and thread, 16 for values of 64 bits,
     in addition to the memory of the source (memory.py). The budget includes the distinct values of categories, but not
@@ -125,7 +125,7 @@ def encode(
 
 
 def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
-    """Yield messages about columns that are left out or stay text, and about a task that was found from the target."""
+    """Yield messages about how columns are read, columns that are left out, and a target or task that was not named."""
     yield from source.notices
     if coded := [name for name in source.coded if roles.kinds.get(name) == "numeric"]:
         yield (

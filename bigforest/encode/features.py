@@ -26,8 +26,8 @@ the column is cut.
     merged   0   | 1     - 2   | 2        file `merged`: rank in the column of each key of a range
     codes    2 0 2       | 1 2            (parts of the run in merged)[ranks]
 
-The column of a category is read twice: to find the levels, and to replace them by codes. (A column of one slice is read
-once.) A slice and a few copies of the distinct levels are in memory.
+The column of a category is read twice, slice by slice: to find the levels, and to replace them by codes. (If all rows
+fit in one slice, the column is read once.) A slice and a few copies of the distinct levels are in memory.
 
     cells   late  null  early  late
     levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
@@ -136,7 +136,7 @@ class _Run(NamedTuple):
     """Consecutive rows of a column that are ranked by themselves.
 
     rows        number of rows.
-    begin, end  places in the file `keys`: the keys of the run are begin to before end.
+    begin, end  the keys of the run are keys[begin:end] in the file `keys`.
     missing     True if some rows have no value. Their rank is then 0, and the ranks of values begin with 1.
     """
 

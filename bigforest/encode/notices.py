@@ -44,11 +44,10 @@ _DATE = (
 # numbers has dates if all its values, at least _MIN_DATES, are dates.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
-# A text column has names of rows if its number of distinct texts is at least the share _NAMED_SHARE of the number of
-# rows, and of _MIN_NAMED.
+# A text column has names of rows if it has at least _NAMED_SHARE * max(rows, _MIN_NAMED) distinct texts.
 _MIN_NAMED, _NAMED_SHARE = 20, 0.9
 # Whole numbers that differ in all rows are reported as row numbers if this is unlikely to be chance. Random draws from
-# their range have rows**2 / (2 * range) repeats on average. If that is 10, no repeat has a probability of exp(-10).
+# their range have rows**2 / (2 * range) repeats on average. If that is 10, the probability of no repeat is exp(-10).
 _MIN_REPEATS = 10.0
 # Most names of columns in a message.
 _NAMED = 5
@@ -134,7 +133,7 @@ def _are_days(values: NDArray[np.float64]) -> bool:
 def _are_row_numbers(store: Store, number: int) -> bool:
     """Return True for whole numbers in a narrow range that are different in all rows with a value.
 
-    Numbers in bins are different if each bin has as many rows as it spans whole numbers.
+    Numbers in bins are different if the rows of each bin are as many as the whole numbers from its low to its high end.
     """
     missing = int(store.spec.features[number].missing)
     low, high = store.low(number)[missing:], store.high(number)[missing:]
@@ -168,7 +167,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
     """Yield names and a message for each kind of text columns that look like numbers.
 
     The kinds are numbers with a decimal point, numbers with a few words among them, numbers with a decimal comma,
-    numbers with signs, units or marks between thousands, and numbers with both.
+    numbers with signs, units or marks between thousands, and numbers with a decimal comma and such signs.
     """
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
     plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]

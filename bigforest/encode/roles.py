@@ -2,8 +2,8 @@
 
 Roles are target, groups, weights, and features with their kinds. Names of columns are checked before anything is read,
 so that a wrong name costs no time. Only a target of whole numbers, dates or times is read, to tell classes from
-measurements. The shape needs metadata, the number of missing values of some columns of a table in memory, and a target
-whose number of classes metadata do not bound.
+measurements. The shape is found from metadata and, for a table in memory, from the number of missing values of some
+columns. The target is read if metadata do not bound its number of classes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ColumnRoles(NamedTuple):
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
     """Return the roles of the columns. Raises DataError and ConfigError for a column that cannot have its role.
 
-    target   the column to predict; None for the first column named target, label, class or y.
+    target   the column to predict; None for the first of the names target, label, class and y that is a column.
     exclude  columns to ignore.
     """
     columns = flat_columns(source.schema, exclude)
@@ -90,7 +90,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     task, values, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
     config.for_task(task)
     check_features(config, kinds)
-    # An array as target has a free name; the table may have the target as a column, too.
+    # A target given as an array has a name that no column has. The table may contain the same target as a column.
     unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
     rivals = [rival for rival in unnamed if rival in kinds]
     return ColumnRoles(columns, name, task, others, kinds, values, why, indexes, rivals)

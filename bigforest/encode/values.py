@@ -2,7 +2,7 @@
 
     values   [rows] numbers, dates, times        0.5   -1.0   0.5
     keys     [rows] unsigned, in the same order  0xbf000000 ...            `KeyMaker`, slice by slice
-    offsets  (key - low) >> shift                few bits where keys vary in few    `Scale`, and back to values
+    offsets  (key - low) >> shift                few bits if keys differ in few      `Scale` also converts back
 
 Missing values (null or NaN) have no key: `MissingRows` records their rows. `DictionaryWriter` takes the distinct
 offsets in ascending order, some at a time, and writes the values of the codes.
@@ -52,8 +52,8 @@ from bigforest.kernels.presort.ranking import (
 )
 from bigforest.store.writer import PartWriter
 
-# Different integers up to the first are different numbers in float64; so are different decimals whose digits form an
-# integer up to the second.
+# Different integers up to MAX_EXACT_INTEGER are different numbers in float64, and so are different decimals whose
+# digits form an integer up to MAX_EXACT_DECIMAL.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
 # Values that are converted, and codes that are looked up, at a time. Temporary arrays then fit the cache, and are so
@@ -93,7 +93,7 @@ class Scale:
 
     bits      bits of the largest offset.
     least     key = value - least; 0 for UInt32 and UInt64, otherwise the lowest integer with the size of a key.
-    is_float  True if values are floats, by `_ordered_bits`.
+    is_float  True if values are floats, which `_ordered_bits` converts.
     size      bytes of a key.
     divisor   10**scale of decimals, which are stored as integers; 1 for other types.
     crowded   True if neighbouring values may be the same float64.
@@ -122,7 +122,7 @@ class Scale:
 
 
 def _ordered_bits(raw: NDArray[np.integer[Any]], size: int) -> NDArray[np.integer[Any]]:
-    """Convert the bits of floats of `size` bytes to integers in the order of the floats. Also the inverse of itself.
+    """Convert the bits of floats of `size` bytes to integers in the order of the floats. It is its own inverse.
 
     The bits of positive floats are in the order of the floats, the bits of negative floats in the reverse order. For a
     negative float, subtract its bits from the lowest integer. Then all are in order, and -0.0 and 0.0 are equal.
@@ -354,7 +354,7 @@ class DictionaryWriter:
             yield with_gaps(codes, absent) if self.missing else codes
 
     def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
-        """Set place[i] to the offset of rank ranks[i], if this rank is among `offsets`, the newest ones.
+        """Set place[i] to the offset whose rank is ranks[i], if it is one of `offsets`, the newest offsets.
 
         ranks  ascending
         """

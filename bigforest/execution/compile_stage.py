@@ -70,7 +70,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def _watching_compiles(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` after each function that this thread compiles while the block runs: a kernel or a device function."""
+    """Call `told` after each kernel or device function that this thread compiles while the block runs."""
     with event.install_listener("numba:compile", _CompileListener(told)):
         yield
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bigforest.errors import ConfigError
 
-# Names of the threads on which Polars runs queries. No query waits for its other threads, which start at its import. A
-# thread gets its name when it begins to run, so the first one with a name may have any number.
+# Names of the threads on which Polars runs queries. Other threads start when Polars is imported, but no query waits for
+# them. A thread gets its name when it begins to run, so the first thread with a name may have any number.
 _POOL = re.compile(r"polars-\d|async-executor-")
 
 _used_polars = False

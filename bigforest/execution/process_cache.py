@@ -18,8 +18,8 @@ Value = TypeVar("Value")
 class ProcessCache(Generic[Value]):
     """Thread-safe cache of values by key. A value is made when it is first requested; the `size` last used are kept.
 
-    A run forgets its values when it ends. Values of a run that did not, for instance because a task on another machine
-    failed, are dropped when later values need the room.
+    A run forgets its values when it ends. If it fails to, for instance because of an error on another machine, its
+    values are dropped when later values need the room.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,9 +1,9 @@
 """The part of the executor that runs in the workers of a Dask cluster.
 
 Every task on a cluster, except for `make_seat`, is `perform`: it runs one step (`call_each`, `reduce_calls`,
-`merge_packed` or `finish_parts`) on the threads of its worker. Each worker runs one task at a time, on any number of
-Dask threads, so that the process stays within its memory. Arguments arrive as bytes that the scheduler does not
-unpickle, because unpickling a Store opens files.
+`merge_packed` or `finish_parts`) on the threads of its worker. Each worker runs one task at a time, however many
+threads Dask has for it, so that the process stays within its memory. Arguments arrive as bytes that the scheduler does
+not unpickle, because unpickling a Store opens files.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class WorkerInfo(NamedTuple):
     """Facts about a worker.
 
     versions   software versions.
-    monitored  True if Dask acts on the memory of the worker when it has a memory limit.
+    monitored  True if Dask is set to act on the memory of workers that have a memory limit.
     """
 
     versions: dict[str, str]

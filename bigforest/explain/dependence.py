@@ -64,7 +64,7 @@ class Curve(NamedTuple):
 class CurveSums(NamedTuple):
     """Sums of one curve over some rows.
 
-    total       float64 [points, classes], sums of predictions; of local effects the sums of changes, by cell
+    total       float64 [points, classes], sums of predictions; for local effects, sums of changes by cell of the grid
     rows        int64 [points], number of rows added
     individual  float64 [rows, points, classes], curves of the first rows, as many as requested
     """

@@ -64,7 +64,7 @@ class Section(NamedTuple):
     options: tuple[str, ...] | None = None
 
 
-# By name. docs/options.py writes the options of the command line and the docstring of `explain_forest` from them.
+# Sections by name. From them, docs/options.py writes options of the command line and the docstring of `explain_forest`.
 SECTIONS: dict[str, Section] = {
     "importance": Section(
         "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", True, ()
@@ -214,7 +214,7 @@ def _check_used(options: ExplainOptions) -> None:
 _OF_SOME_ROWS = ("local", "proximities", "filling")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
-# Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
+# Nanoseconds to check a node, and to read a value and write it for the tasks. Measured.
 _CHECK_NS = 500.0
 _READ_NS = 40.0
 
@@ -247,8 +247,9 @@ def explain_forest(
     """Explain the predictions of a forest, as tables in the folder `out`.
 
     Results do not depend on threads, memory and workers. With a boosted stage (`refine`), "contributions", "shap" and
-    "interactions" are on the scale on which it adds: numbers in their unit, log odds of two classes, and logarithms of
-    more classes and of the numbers of the impurity poisson. Parts about trees are of the trees without the stage.
+    "interactions" are on the scale of the stage: the unit of a number, its logarithm with the impurity poisson, the log
+    odds of two classes, or the log probabilities of more classes, before scaling. Parts about trees describe the trees
+    without the stage.
 
     Parameters
     ----------
@@ -284,8 +285,8 @@ def explain_forest(
     individual : int, default=0
         Rows of the sample whose individual curves of single features are kept.
     sample : int or None, default=None
-        Number of rows to sample for the mean of dependence, and for local, interactions, proximities and filling. None
-        for 1,000, 1,000, 100, 10,000 and all rows with a missing value.
+        Number of rows to sample. None for 1,000 in dependence, effects and local, 100 in interactions, 10,000 in
+        proximities, and all rows with a missing value in filling.
     rows : sequence of int, default=()
         Rows that local, interactions, proximities and filling explain, instead of a sample.
     neighbors : int, default=10

@@ -119,7 +119,7 @@ class LoadedTree(NamedTuple):
 
     number      number of the tree in the forest.
     walked      nodes of all trees of the group.
-    begin, end  the nodes of the tree are begin to before end.
+    begin, end  the nodes of the tree are begin:end among those of the group.
     weight      float64 [nodes of the tree], bag weight in each node.
     answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. An inner node has
                 the mean of its leaves over the bag: its class shares, unless leaves are shrunk or vote for one class.
@@ -178,9 +178,10 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
 
 
 def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
-    """Return the trees of a boosted stage, to route the rows of `table`. A tree has the number of its sequence.
+    """Return the trees of a boosted stage, to route the rows of `table`. They form SEQUENCES sequences.
 
-    Answers are divided by the number of sequences, so that scores are the sum over all trees.
+    LoadedTree.number is the number of the sequence. Answers are divided by the number of sequences, so that scores are
+    the sum over all trees.
     """
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
@@ -362,7 +363,7 @@ class ExplainJob:
         votes = self.forest.files.tree_votes
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
         workers = self.resources.workers
-        if self.resources.memory is not None:  # each part names its smallest budget
+        if self.resources.memory is not None:  # the plan of each part refuses a budget that is too small
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
         return TreeStock(forest.loader.survey(workers), True, factors)
 
@@ -536,7 +537,7 @@ class ExplainJob:
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError if the numbers of rows differ from training, or targets from the out-of-bag report, if any."""
+    """Raise DataError for other numbers of rows than in training, or other targets than in an out-of-bag report."""
     spec = forest.spec
     labelled = table.labelled_rows()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:

@@ -22,7 +22,7 @@ DRAW_NS = 3.0
 class PermutedGroup(NamedTuple):
     """Features that are permuted together.
 
-    stream  number from which, with seed and draw, the key of the random order is made: the position of a single
+    stream  number that is hashed, with seed and draw, to the key of the random order: the position of a single
             feature; groups of features have the next numbers.
     places  positions of the features in the dataspec.
     """
@@ -60,7 +60,7 @@ class PermutationRules(NamedTuple):
         return lists
 
     def columns(self, numbers: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Return the columns that these groups (disjoint) permute, and the index in `numbers` of the group of each."""
+        """Return the columns that these groups (disjoint) permute, and for each its group, an index in `numbers`."""
         column_of = self.oob.table.column_of
         pairs = [
             (column_of[place], index)
@@ -87,7 +87,7 @@ class PermutationRules(NamedTuple):
         return wrong
 
     def counted_means(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions, raised where they are below the least one for which the Poisson deviance is counted."""
+        """Return predictions, those below the floor of the Poisson deviance (`least_counted`) raised to it."""
         table = self.oob.table
         return np.maximum(mean, least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0))))
 

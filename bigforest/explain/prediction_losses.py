@@ -1,12 +1,12 @@
 """Permutation importance by the losses of whole predictions, for a forest with a boosted stage.
 
-1. Predict each row by the trees, and the sequences of the stage, that were not grown on it, as the out-of-bag report
-   does.
+1. Predict each row as the out-of-bag report does: by the trees of the forest, and the sequences of trees of the stage,
+   that were not grown on it.
 2. Permute a feature, or a group of features, among all rows, and predict again. Repeat this with other orders.
 3. The importance is the mean increase of the loss of a row, over the orders and the rows with a vote.
 
-A task has a range of rows, routes them through all trees once for each order, and adds up the changes of answers by
-permuted values.
+A task has a range of rows, routes them through all trees once for each order, and adds up the changes of answers that
+permuted values cause.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def plan_prediction_losses(job: ExplainJob, name: str, chosen: int) -> SectionPl
 
 
 def _piece_shape(job: ExplainJob) -> tuple[int, int]:
-    """Return the numbers that a task holds for a row, and its number of rows."""
+    """Return how many numbers a task holds for each row, and how many rows it has."""
     stage = job.stage
     assert stage is not None
     groups, rows = permuted_groups(job), job.described.rows
@@ -112,7 +112,7 @@ def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> Lo
 def prediction_losses_of(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Return the mean increase of the loss of each row, and the number of trees without it, as `tree_losses_of`."""
+    """Return the increase of the loss of each row, and the number of trees not grown on it, as `tree_losses_of`."""
     pieces = _over_rows("local importance", job, plan, rules, changed_losses, positions)
     change, voters = np.hstack([change for change, _ in pieces]), np.concatenate([voters for _, voters in pieces])
     return np.where(voters[:, None] > 0, change.T, np.nan), voters
@@ -126,7 +126,7 @@ def _over_rows(
     function: Callable[..., Any],
     positions: range | NDArray[np.uint32],
 ) -> list[Any]:
-    """Return the results of a task for some of the positions at a time, in order."""
+    """Run a task for each piece of the positions. Return the results in order."""
     pieces = [(positions[begin:end],) for begin, end in row_ranges(len(positions), _piece_shape(job)[1])]
     shared = job.sweep(plan, ()), rules, orders_of(rules.oob.table.rows)
     return job.over_rows(name, plan, function, pieces, shared)
@@ -176,7 +176,7 @@ def changed_losses(
         voters += out
     in_bag = np.zeros((SEQUENCES, rows.size), np.bool_)
     if bags is not None and rows.size:
-        inputs: Any = bags.inputs  # has what these draws use of a Store
+        inputs: Any = bags.inputs  # has the attributes of a Store that these draws use
         share = sample_share(inputs.rows, len(inputs.spec.features), outputs_of(inputs.spec))
         in_bag = stage_bags(inputs, bags.config, positions, share)
     for tree, answer in sweep.stage_trees():

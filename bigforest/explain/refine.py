@@ -1,8 +1,8 @@
 """The boosted stage in explanations: rows are routed through its trees as through trees of the forest.
 
 Predictions are the same as in predict/refine.py. The value of a leaf of the stage is the number that it adds to scores.
-The value of an inner node is the mean of its leaves, weighted by the rows that the sequence was grown on. In trees of
-the forest, bag rows are the weights.
+The value of an inner node is the mean of its leaves, weighted by the rows that the sequence of its tree was grown on.
+In trees of the forest, the weights are bag rows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bigforest.predict.vote_rule import as_probabilities
 # Bytes of a node of the stage while its trees are loaded, and of each of its values.
 _NODE_BYTES, _VALUE_BYTES = 200, 24
 
-# The slope between values that differ by less than the share _NEAR of their size is computed as a derivative. Its error
-# is about the square of its relative step, _STEP.
+# The slope between values that differ by less than the share _NEAR of their size is computed as a derivative. The error
+# of this derivative is about the square of its relative step, _STEP.
 _NEAR, _STEP = 1e-8, 1e-6
 
 

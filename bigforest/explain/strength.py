@@ -10,9 +10,9 @@ y the class of the row, and j^ the other class of most votes (the lowest among t
     correlation  rho = var(mr) / (mean sd)^2
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
-The deviation has a minus, as it is that of a number which is 1, -1 or 0; the paper prints a plus. For regression
-(section 11): rho = MSE of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the
-mean MSE of the trees.
+The formula of sd has a minus before (p1 - p2)^2, because sd is the standard deviation of a number that is 1, -1 or 0;
+the paper prints a plus. For regression (section 11): rho = MSE of the forest / (mean over the trees of the root of
+their MSE)^2, and the bound is rho times the mean MSE of the trees.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _VOTES = ("<f8", "<u2")
 # Most votes and most rows of a task. Sums are added up in the order of the rows, for any order of tasks.
 _PIECE_CELLS = 1 << 23
 _PIECE_ROWS = 1 << 16
-# Nanoseconds on one thread of a vote that is added up, at each number of trees. Measured.
+# Nanoseconds on one thread to add up a vote, once for each number of trees. Measured.
 _VOTE_NS = 15.0
 
 
@@ -52,10 +52,10 @@ class Sums(NamedTuple):
     """Sums over rows, by number of trees (`milestones`) and by class of the row.
 
     rows     int64 [steps, classes], number of rows that are out of bag for at least one of these trees
-    moments  float64 [4, steps, classes]: their weight, and weighted mr, mr^2 and wrong predictions; for regression
-             weight and weighted squared errors
+    moments  float64 [4, steps, classes]: weight of these rows, and weighted mr, mr^2 and wrong predictions; for
+             regression weight and weighted squared errors
     trees    float64 [3, steps, trees, classes]: weight of the out-of-bag rows of each tree, of those for which it votes
-             y, and j^; for regression weight and weighted squared errors
+             y, and of those for which it votes j^; for regression weight and weighted squared errors
     """
 
     rows: NDArray[np.int64]

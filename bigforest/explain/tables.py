@@ -93,7 +93,7 @@ class ExplanationFolder:
         )
 
     def has(self, name: str, options: str = "") -> bool:
-        """Return True if the table exists. Raises OutputExistsError for one of other inputs, without `overwrite`."""
+        """Return True if the table exists. Raises OutputExistsError if it has other inputs and `overwrite` is False."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -156,7 +156,7 @@ class Explanation:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """Open a folder; holding: object to keep as long as this one, because at its end it removes the folder."""
+        """Open a folder; holding: object to keep alive, which removes the folder when it is deleted; None for none."""
         self.path = absolute_path(path)
         if not self.path.is_dir():
             raise ConfigError(f"{path} is not an explanation; check the path, or make one with {api('explain_forest')}")

@@ -184,7 +184,7 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     """Return the LeafLosses whose sum is the loss. The last one has the weights of the rows.
 
     The Poisson deviance of a row with target y and prediction p is 2 p - 2 y log(p), without terms that do not depend
-    on p. It is the sum of two losses of one class: -2 log(p) with the weight y, and 2 p.
+    on p. It is the sum of two losses, each with a single class: -2 log(p) with the weight y, and 2 p.
     """
     from bigforest.kernels.explain.replace import LeafLosses
 

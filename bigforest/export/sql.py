@@ -11,7 +11,7 @@ Each step selects from the one before:
     f  features of trees     s  sums of the boosted stage, then scores
 
 Names of columns of the table occur only in the first and in the last SELECT, so they clash with no others. In the first
-one they are quoted and follow the alias of the table: without a column x, SQLite takes "x" for a text, but refuses
+SELECT they are quoted and follow the alias of the table: without a column x, SQLite takes "x" for a text, but refuses
 t."x".
 """
 
@@ -125,7 +125,7 @@ class _Query:
         """Add a step; columns: pairs of an expression and a name.
 
         Each step also has a row number, which is never used: its window function keeps optimizers from replacing the
-        name of a column by its expression in the next step. Trees would be computed for each use of their sum.
+        name of a column by its expression in the next step, which would compute trees for each use of their sum.
         """
         name = f"{self._name}{len(self._steps)}"
         self._steps.append(f"{name} AS (\n{self._selecting([*columns, ('ROW_NUMBER() OVER ()', 'n')])})")
@@ -170,7 +170,7 @@ class _Cell:
         return f"CASE WHEN {self.name} <= 0 OR -{self.name} <= 0 THEN {self.name} END", self.name
 
     def condition(self, tree: ExportedTree, node: int) -> str:
-        """Return a condition that is true, and not NULL, if a row goes left."""
+        """Return a condition that is true if a row goes left, and false or NULL if it goes right."""
         listed, missing_left = tree.levels[node], tree.missing_left(node)
         if listed is None:
             threshold = float(tree.threshold[node])
@@ -315,7 +315,7 @@ def _case(conditions: Sequence[str | None], votes: NDArray[np.float64]) -> str:
     Subtrees whose leaves have equal votes become one value. A right child continues the CASE of its parent, as parsers
     limit how deep expressions are.
     """
-    branches: list[str] = []  # of nodes whose parent follows; for its left child it pops the last one
+    branches: list[str] = []  # of nodes whose parent is yet to come: last its left child, before it the right one
     begin, end = "CASE ", " END"
     for condition, vote in zip(reversed(conditions), votes[::-1].tolist(), strict=True):
         if condition is None:

@@ -2,9 +2,9 @@
 
 The Parquet schema metadata of every file has the key "bigforest" with a JSON object: version (of the format), kind
 (format.py, FileFormat), spec (DataSpec) and config (TrainConfig). All files of one forest have the same spec and
-config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot,
-and renamed when it is complete. This module also writes and reads the small files of features, of levels, and of
-votes with boosting.
+config; the run file also has "origin", where the training table was found (run_file.py). A file is written under a
+temporary name that starts with a dot, and renamed when it is complete. This module also writes and reads the small
+files of features, of levels, and of votes with boosting.
 
 Parquet's own checksums cover pages, but not page headers and the footer. Each file therefore has the entry
 "bigforest.crc32" in its key-value metadata: the CRC-32, as eight hexadecimal digits, of the whole file with zeros in
@@ -336,7 +336,7 @@ def read_table(path: Path, file_format: FileFormat, identity: str) -> pa.Table:
 
 
 def with_rows(table: pa.Table, path: Path) -> pa.Table:
-    """Return the table of a file that must have a row. Raises FormatError."""
+    """Return the table of a file. Raises FormatError if it has no row."""
     if not table.num_rows:
         raise damaged_forest(f"{path} has no rows")
     return table

@@ -152,8 +152,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "error",
             pa.float64(),
-            "weighted error of the tree: the share of the total weight on rows that it predicts wrongly, with the "
-            "weights of its bag's draw",
+            "weighted error of the tree: the share of the weight of all rows that is on wrongly predicted rows, with "
+            "the weights by which its bag was drawn",
         ),
         Column("vote", pa.float64(), "weight of the tree's vote, above 0; 1 with `arc-x4`"),
     ),
@@ -396,7 +396,7 @@ UNREFINED = "unrefine"
 
 
 def trees_format(spec: DataSpec) -> FileFormat:
-    """Return the format of the trees of a table, of columns NODES: counts have 64 bits if its weights are wide."""
+    """Return the format of tree files, with the columns NODES. Counts have 64 bits if the table has wide weights."""
     if not spec.wide_weights:
         return TREES
     counts = pa.field("counts", _counts(pa.uint64()))

@@ -35,8 +35,8 @@ from bigforest.storage.paths import is_remote
 FOLDER = "targets"
 # Most targets in a row group, which is read as a whole. A leaf with more targets is a row group of its own.
 _GROUP_ENTRIES = 1 << 18
-# Largest difference between the mean of the targets in a leaf and the value of the leaf, as a share of the range of all
-# targets, in addition to the step of targets.
+# The mean of the targets in a leaf may differ from the value of the leaf by this share of the range of all targets,
+# plus the step of targets.
 _NEAR = 2.0**-20
 
 
