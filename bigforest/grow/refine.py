@@ -1,4 +1,4 @@
-"""Grow the sequences of the boosted stage (forest/refinement.py).
+"""Grow the boosted stage (forest/refinement.py): sequences of trees, each tree fitted to the errors of those before it.
 
 Each row is left out by LEFT_OUT of the SEQUENCES, which are drawn by the number of the row or, with groups, of its
 group. So every row can be evaluated by LEFT_OUT sequences. A sequence is a task:
@@ -44,7 +44,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
-# Chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and so few rounds.
+# Chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and therefore few rounds.
 RATE = 0.5
 LEAVES = 15
 PENALTY = 1.0
@@ -53,8 +53,8 @@ SMOOTH = 10.0
 # uses all.
 _SHARE_OF_SEVERAL = 0.4
 LEAST_ROWS = 10
-# A number has at most one bin for each _BIN_ROWS rows, or _LEAST_BINS if these are more, and always less than BINS. The
-# bin of missing values is included.
+# Most bins of a numeric feature, including that of missing values: one for each _BIN_ROWS rows, but not fewer than
+# _LEAST_BINS, and less than BINS.
 _BIN_ROWS, _LEAST_BINS = 128, 32
 # Rows of the table that are read at a time. Rows of each code are counted if a feature is a category, or has at most
 # COUNTED codes for each row of the sequence; with more codes, sorting the codes of the rows is as fast.
@@ -228,12 +228,15 @@ def _most_bins(rows: int) -> int:
 
 
 def node_counts(rows: int, features: int, outputs: int) -> int:
-    """Return about the number of counts and sums of a node, by bin; rows: rows of the table that the stage uses."""
+    """Return the approximate number of counts and sums of a node, over all bins.
+
+    rows  rows of the table that the stage uses
+    """
     return _features_per_tree(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
 
 
 def most_counts(features: int, outputs: int) -> int:
-    """Return the most counts and sums in memory while a tree grows: of all leaves, or of a node if all are too many."""
+    """Return the most counts and sums in memory while a tree grows: of all leaves, or of one if these are too many."""
     node = _features_per_tree(features, outputs) * BINS * words_of_bin(outputs)
     return min(LEAVES * node, max(node, MAX_COUNTS))
 

@@ -167,7 +167,7 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
 
 
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
-    """Return the arrays of TreeArrays that route rows, under the names of GrownSplits and ProjectedSplits.
+    """Return the arrays of TreeArrays that route rows, by name, for `splits_of`.
 
     The levels of node i are level[lists[i]:lists[i + 1]], its terms term[parts[i]:parts[i + 1]] and their weights.
     """
@@ -189,8 +189,8 @@ def splits_of(
 ) -> GrownSplits | ProjectedSplits:
     """Return the splits of trees for the kernels.
 
-    arrays     from `split_arrays`; levels are needed only if features are categories, `above` and `threshold` only
-               if `below` is not the largest code of the table that goes left
+    arrays     from `split_arrays`. Levels may be missing if no feature is a category, `above` and `threshold` if
+               `below` is the largest code of the table that goes left
     projected  nodes split on projections
     decoded    rows have values in place of codes
     """

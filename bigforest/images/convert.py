@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Most pixels of a chunk, not counting its last image, and, if `size` is given, most values of its features.
+# Most pixels of a chunk without its last image. If `size` is given, also the most values of the features of a chunk.
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.
@@ -183,7 +183,7 @@ def images_to_features(
     stride : str, default="paper"
         Positions of the neighbour features. For images of 20 x 20 pixels, "paper" uses 452 of them, "full" all 1,062.
     labels : str, Path or None, default=None
-        The IDX file of labels. None for the one next to the images by its name, if it exists.
+        The IDX file of labels. None for the file next to the images that has `labels` for `images` in its name, if any.
     column : str or None, default=None
         The image column of a table. None for the only one.
     target : str or None, default=None

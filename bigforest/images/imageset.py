@@ -66,8 +66,8 @@ class ImageSet:
     name      for messages.
     count     number of images, sound or not.
     labelled  True if chunks have labels.
-    chunks    function (most images, most pixels) that yields chunks of at most so many images, and of so many pixels
-              without their last image. A chunk never has more than MAX_CHUNK images.
+    chunks    function (images, pixels) that yields chunks of at most `images` and at most MAX_CHUNK images. A chunk
+              ends at the latest with the image that completes `pixels` pixels.
     """
 
     name: str
@@ -218,7 +218,7 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
 
 
 def labels_beside(path: Path) -> Path | None:
-    """Return the existing labels file that belongs to an images file by its name, compressed or not, or None."""
+    """Return the labels file next to a file of images that has the matching name, compressed or not, or None."""
     name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     if "images" not in path.name:
         return None

@@ -5,7 +5,7 @@ down that is small enough copies the codes of its rows. From then on, the row nu
 the nodes below, are those of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
 
 A large table has two copies: the *far* copy fits the cache that all cores share, and the *near* copy, made in a node
-below, fits the cache of one core. Both are made from the codes by rows, and share one table, the near copy first:
+below, fits the cache of one core. Both are made from the row-major codes, and share one table, the near copy first:
 
     rows of the table     0 .............................. 3,200,000
     a subtree's items     7, 90, 95, ...     numbers of far rows      near + 0, near + 1, ...
@@ -49,7 +49,7 @@ _LINE = np.uint64(64)
 class CodeCache(NamedTuple):
     """Room for the near copy and, after it, the far one.
 
-    codes        Codes of the copied rows; its matrices are read-only views of the next three
+    codes        Codes of the copied rows; its matrices are read-only views of u8, u16 and u32
     u8, u16, u32 [columns of that width, near + far rows]
     value        int64 [near + far], regression targets of these rows, a read-only view of `copied`; None for classes
     copied       int64 [near + far]; None for classes
@@ -226,9 +226,9 @@ def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
 class ValueCache(NamedTuple):
     """The one copy of rows for trees on projections.
 
-    code_cache  codes of the rows, as a near copy; its span is that of `value` and `mean` too
-    value       float64 [features, reach], the value of each code
-    mean        float64 [pairs, reach], copied from Means.value
+    code_cache  codes of the rows, as a near copy; its span also holds for `value` and `mean`
+    value       float64 [features, most rows], the value of each code
+    mean        float64 [pairs of classes, most rows], copied from Means.value
     """
 
     code_cache: CodeCache

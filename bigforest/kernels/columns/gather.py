@@ -11,7 +11,7 @@ from bigforest.kernels.llvm.numbers import larger, smaller
 
 @inlined
 def on_column(matrices, place, feature, action, arguments):
-    """Return action(column, *arguments) for the column of a feature, uint64.
+    """Return action(column, *arguments) for the column of `feature` (uint64).
 
     matrices  tuple that begins with three matrices [columns, rows], each of cells of another width
     place     uint32 [features, 2]: bytes of a cell, and number of the column in the matrix of that width

@@ -1,7 +1,8 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values are put into buckets of equal width over their range, so that most buckets hold one value. Large buckets are
-sorted by insertion with gaps (`sort_bucket` of kernels/common/sort.py). An insertion sort of all values ends it.
+A *stretch* is a range of the rows that is ordered alone: the rows of a bucket that a scan opens, or all rows. Its
+values are put into buckets of equal width over their range, so that most buckets hold one value. Large buckets are
+sorted by insertion with gaps, as in `sort_bucket` of kernels/common/sort.py. An insertion sort of all values follows.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
 
 @inlined
 def slope_for(low, high, buckets):
-    """Return the buckets per unit of value / 2, which maps low..high to 0..buckets. Halves do not overflow."""
+    """Return the buckets per unit of value / 2, so that low..high maps to 0..buckets. Halved values do not overflow."""
     span = high * 0.5 - low * 0.5
     return smaller(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
 

@@ -1,7 +1,7 @@
 """Scores of splits by the Poisson deviance (kernels/scan/regression.py). Oracle: tests/naive/split.py.
 
 Half the deviance of numbers y from their mean is the sum of y log(y / mean). In a node with sum S and weight W, a split
-with a larger decrease of this sum has a larger score
+that decreases the deviance more has a larger score
 
     1 + (S_l log(S_l W / (W_l S)) + S_r log(S_r W / (W_r S))) / S.
 

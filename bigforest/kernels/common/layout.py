@@ -4,8 +4,8 @@ Widths of the parts of an item:
 
     row number     32 bits: the trees of larger tables grow by passes, in pieces that fit into memory
     class          16 bits
-    multiplicity   16 bits: how often a row is in a bag, times its weight (Sampler.search_weights). Larger products than
-                   65,535 raise DataError or, of wide weights, are clipped
+    multiplicity   16 bits: how often a row is in a bag, times its weight (Sampler.search_weights). Products above
+                   65,535 raise DataError; with wide weights (WeightSpec.wide) they are clipped
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 # Entries instead of the number of a feature, for a leaf and for a node that splits on a projection.
 LEAF, OBLIQUE = -1, -2
-# Entry instead of the number of a ballot, for an inner node; see kernels/predict/leaf_values.py.
+# Entry of an inner node, where a leaf has the number of its ballot (its contribution to the votes); see
+# kernels/predict/leaf_values.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 

@@ -25,7 +25,7 @@ COLUMNS = np.uint64(0x1D8E4E27C47D124F)
 # Thresholds of random splits.
 CUTS = np.uint64(0x2127599BF4325C37)
 
-# Purposes separate the streams of one seed; kernels/refine/grow.py and kernels/explain/replace.py have two more.
+# Purposes separate the streams of one seed. kernels/refine/grow.py and kernels/explain/replace.py have one more each.
 PURPOSE_BAG = np.uint64(1)
 PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)

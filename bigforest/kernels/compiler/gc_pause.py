@@ -14,7 +14,7 @@ _paused = False
 def gc_paused() -> Iterator[None]:
     """Pause garbage collection in the block: it would search the same long-lived objects again and again.
 
-    If collection is off already, switched off by a user or by another thread in this block, nothing is changed.
+    Nothing is changed if collection is off already, because of a user or of another thread that is in such a block.
     """
     global _paused
     if not gc.isenabled():

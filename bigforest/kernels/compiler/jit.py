@@ -43,8 +43,8 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile for a signature, or load the machine code of another process."""
-        # Numba's lock, which compiling takes again, is taken before that of the file in every thread, so that no two
-        # threads wait for each other.
+        # Every thread takes Numba's lock, which compiling takes again, before the lock of the cached file, so that no
+        # two threads wait for each other.
         with global_compiler_lock:
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:

@@ -6,7 +6,8 @@ optimised once for each function above it. Numba also inlines functions before i
 which kernels do not have.
 
 Here a part gets no wrappers and no machine code. The parts of a kernel are linked and optimised once, in the kernel, in
-LLVM's order: callees, then callers. Trees of two classes grow as fast (benchmarks/profile.md).
+LLVM's order: callees, then callers. Trees of two classes grow as fast as in Numba's usual way
+(benchmarks/profile.md).
 
 This uses internals of Numba. The lowest version that pyproject.toml allows and the newest are both tested (.ci/run).
 With a version that is not in TESTED, Numba compiles functions in its usual way, which takes about half as much time

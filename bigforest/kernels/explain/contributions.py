@@ -198,7 +198,7 @@ def _open_edge(scratch, points, edges, node, depth):
 
 @inlined
 def _close_edge(scratch, points, edges, depth, classes):
-    """Add the sums below the edge above the open node of a level to the feature of the edge and to the level above."""
+    """Close the edge above the open node of a level: add the sums below it to its feature and to the level above."""
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
     first, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
@@ -314,8 +314,8 @@ def _change_at(scratch, points, edges, depth):
 
 @inlined
 def _close_pair(scratch, points, edges, depth, out):
-    """Add the sums below the edge above the open node of a level to the feature of the edge, to its pairs with the
-    features of the edges above, and to the level above."""
+    """Close the edge above the open node of a level: add the sums below it to its feature, to the pairs of this feature
+    with the features of the edges above, and to the level above."""
     size, above = np.uint64(points.t.size), depth - _ONE
     column = np.uint64(edges.feature[scratch.node[depth]])
     for k in range(np.uint64(scratch.below.shape[1])):

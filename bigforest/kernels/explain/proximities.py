@@ -127,7 +127,7 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
     kept     uint32 [kept rows], number in `values` of each kept row
     values   [all rows, columns]; categories are codes
     columns  uint32 [columns], columns to fill; codes: int64 [columns], number of codes of a category, 0 for a number.
-             Code 0 of a category, and NaN, are missing. Codes from that number on are levels not seen in training; they
+             Code 0 of a category, and NaN, are missing. Codes of at least `codes` are levels not seen in training; they
              fill nothing
     tally    float64 [most codes], zeros: scratch
     filled   float64 [rows, columns], NaN, set if a value is missing and a row of positive proximity has one: for

@@ -58,7 +58,7 @@ class LeafLosses(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Scratch: the groups whose values send a row to another child, and these children.
+    """Scratch: the groups of features whose replaced values send a row to another child, and these children.
 
     seen   uint32 [groups], zeros before each call: the stamp of the last row for which the group was listed
     group  int32 [groups], listed groups
@@ -137,7 +137,7 @@ def _shuffle(drawn, column, key):
 def _separate(trees, replaced, row, at, begin, parted, stamp):
     """Route a row from the root at `begin`, and list in `parted` the groups whose values send it to another child.
 
-    at     the column of `replaced.drawn` with the values of the row
+    at     the column of `replaced.drawn` with the other values of the row
     stamp  a number of the row, other than 0. Other stamps in `parted.seen` are from earlier rows
 
     Return the leaf of the row, and the number of listed groups. A group is listed with the child where its other route
@@ -275,7 +275,7 @@ def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, no
 
 @kernel
 def vary(trees, root, answer, replaced, rows, points, scratch, out):
-    """Add the values of the leaves in which rows end with the values of each of their points.
+    """Add, for each row and each of its points, the value of the leaf where the row ends with the values of the point.
 
     root      uint64, position of the root
     answer    float64 [nodes of the tree, classes], value of each node

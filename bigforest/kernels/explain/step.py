@@ -185,7 +185,7 @@ def walk_rows(trees, root, values, rows, leaves):
 
 @kernel
 def node_answers(layout, begin, end, mixed, weight, answer):
-    """Write the value of every node of a tree: for a leaf its ballot, for an inner node the mean over its bag rows.
+    """Write the value of every node of a tree: of the ballot in a leaf, the mean over the bag rows in an inner node.
 
     begin, end  uint64, range of the tree among the nodes
     mixed       float64 [ballots, classes], ballots with several classes (flat_tree.py)

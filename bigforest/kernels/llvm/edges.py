@@ -9,9 +9,9 @@ Rounding does not hide a better split:
 
 - With weights below 2**15, d and w_l w_r are integers of at most 2**28, exact in 32 bits. d**2 is at most 2**56, and a
   score is 0 or at least 2**-28, so neither overflows nor underflows in float32.
-- Each conversion, product and quotient has a relative error of at most 2**-24; the conversion of d counts twice. A
-  score has an error of at most 5 * 2**-24, the comparison of two scores with the bar 11 * 2**-24, and that of d**2 with
-  bar * w_l w_r 6 * 2**-24.
+- Each conversion, product and quotient has a relative error of at most 2**-24; the conversion of d counts twice. So
+  the error of a score is at most 5 * 2**-24. Comparing a score with a bar that is made from another score has an error
+  of at most 11 * 2**-24, comparing d**2 with bar * w_l w_r one of at most 6 * 2**-24.
 - Callers lower the bar by SCORE_ERROR, which is larger than all of these.
 
 More classes: a histogram has a row per class and one for all classes, `stride` = stride_for(buckets) apart. A row

@@ -69,7 +69,7 @@ def _emit_float_of(lanes: Lanes, bits: Any) -> Any:
     return lanes.builder.bitcast(bits, ir.DoubleType())
 
 
-# To read, and to keep in all caches; data, not instructions.
+# Arguments of llvm.prefetch: read access; keep in all caches; data, not instructions.
 _READ, _KEEP, _DATA = 0, 3, 1
 
 

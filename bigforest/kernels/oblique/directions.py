@@ -1,4 +1,4 @@
-"""Directions of oblique trees: drawn by the key of a node, or the axes of a tree and the table in their coordinates.
+"""Directions of oblique trees: drawn by the key of a node, or axes of a whole tree, on which the table is projected.
 
 sparse-oblique  Randomer forests (Tomita et al., section 2): some cells of a matrix of features by columns get weights,
                 and each column that is not empty is a direction. Cell c belongs to feature c % features in column

@@ -70,8 +70,9 @@ def aim_node(subspace, key, wanted, total, sums):
     total  int64 [classes], class weights of the node
     sums   int64 [columns of the node, classes], sums of the columns in steps
 
-    The current direction becomes the difference of the two means farthest apart. Its stops are placed, and subspace.far
-    is set (`choose_sides`). Return True if two means differ, and the positions of both on the direction.
+    The current direction becomes the difference of the two means farthest apart. Its stops (thresholds to try) are
+    placed, and subspace.far is set (`choose_sides`). Return True if two means differ, and the positions of both on the
+    direction.
     """
     draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):

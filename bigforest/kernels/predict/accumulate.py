@@ -1,4 +1,5 @@
-"""Route rows to their leaves; add up the ballots of the leaves or the weights of the rows, or record the leaves."""
+"""Route rows to their leaves; add up the ballots of the leaves (their contributions to the votes) or the weights of the
+rows, or record the leaves."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class LeafNumbers(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Statistics of the leaves of a tree over its bag, with wide weights.
+    """Statistics of the leaves of a tree over its bag, with wide weights (WeightSpec.wide).
 
     weight  int64 [rows], weight of each row in the bag; 0 for other rows
     target  [rows], classes, uint16, or numbers, int64
@@ -85,8 +86,8 @@ class TreeLeaves(NamedTuple):
 
     roots   uint64 [trees], positions of the roots among the nodes
     leaves  uint32 [rows, trees], out: number of the leaf in its tree
-    bags    uint16 [trees, rows], multiplicities in the bag: only out-of-bag rows are routed; None: all rows are,
-            compiled separately
+    bags    uint16 [trees, rows], multiplicities in the bag: only out-of-bag rows are routed. None to route all
+            rows, compiled separately
     """
 
     roots: NDArray[np.uint64]

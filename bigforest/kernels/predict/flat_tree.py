@@ -12,9 +12,9 @@ set of levels (`LevelSets`), and the bit is 1 if levels outside the set go left.
 number of used features marks an oblique node.
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
-root. Ballot b < classes votes for class b alone and needs no table; ballot b >= classes is row b - classes of
-`mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
-touched.
+root. The ballot of a leaf is its contribution to the votes. Ballot b < classes votes for class b alone and needs no
+table; ballot b >= classes is row b - classes of `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the
+end are pure, so the table is rarely touched.
 
 Values come in tiles, of float64, or of float32 or uint8 if that represents all values. If no node is oblique, tiles
 are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection takes
@@ -78,8 +78,8 @@ class Directions(NamedTuple):
 class LevelSets(NamedTuple):
     """The levels that nodes on categories list. The codes of set s lie from low[s] to before low[s] + span[s].
 
-    words[first[s]:first[s + 1]] has a bit for each code of this range or, if the bits take more than twice as many
-    words, the codes of the set less low[s], ascending.
+    words[first[s]:first[s + 1]] has a bit for each code of this range or, if the bits would take more than twice as
+    many words as the codes, the codes of the set less low[s], ascending.
 
     features  uint64, number of used features
     mask      uint64 [sets], a bit for each code of a set whose codes are all below 64; else 0. A step reads it without

@@ -1,4 +1,5 @@
-"""Values of all nodes from the ballots of leaves, and values of leaves shrunk towards the nodes above them.
+"""Values of all nodes from the ballots of leaves (their contributions to the votes), and values of leaves shrunk
+towards the nodes above them.
 
 Shrinkage is that of Agarwal et al. 2022, the node-based form. With the values v_0, ..., v_L of the nodes on the way to
 a leaf, and their weights N_0, ..., N_L,
@@ -80,7 +81,7 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     Return 1 + the largest number of nodes that wait for their right child at the same time when nodes are read in
     preorder; 0 if the nodes are not one tree with these leaves.
 
-    ballot   uint32 [nodes], in preorder, NO_BALLOT in inner nodes
+    ballot   uint32 [nodes], number of the ballot of each leaf, in preorder; NO_BALLOT in inner nodes
     weight   [leaves], weight of the bag rows in each leaf
     mixed    of the type of `weight` [leaves with several classes, classes], weights of the classes; None without
              classes, compiled separately
@@ -107,7 +108,7 @@ RIGHT_CHILD = 2
 
 @inlined
 def _share(leaf, weight, parent_weight, side, lambdas, tried, share):
-    """Set share[k], for lambda k, to the weight of a node's value in the mix of each leaf below it, or of this leaf.
+    """Set share[k], for lambda k, to the weight of a node's value in the mixes of the leaves below it, or in its own.
 
     side  role of the node
     """
@@ -124,7 +125,7 @@ def _share(leaf, weight, parent_weight, side, lambdas, tried, share):
 
 @kernel
 def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leaves):
-    """Write the shrunk values of the leaves among checked nodes in preorder. Calls may divide a tree.
+    """Write the shrunk values of the leaves among checked nodes in preorder. A tree may be divided among calls.
 
     leaf     bool [nodes]
     weight   float64 [nodes], N

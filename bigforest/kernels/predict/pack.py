@@ -145,7 +145,7 @@ def pack_nodes(
     first_set,
     used,
 ):
-    """Write checked nodes into the layout (flat_tree.py), and the counts of mixed leaves into `mixed`.
+    """Write checked nodes into the layout (flat_tree.py), and the counts of leaves with several classes into `mixed`.
 
     Column numbers are preliminary: those of the layout with all features used, until `number_nodes` renumbers them.
 
@@ -231,7 +231,7 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
 def words_of(codes):
     """Return the number of words of a set of ascending codes, see LevelSets.
 
-    The words are codes only if that takes less than half of the words: looking up a code takes a search.
+    The words are codes only if bits would take more than twice as many words: looking up a code takes a search.
     """
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32

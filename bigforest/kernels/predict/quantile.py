@@ -64,8 +64,8 @@ def find_quantiles(leaves, start, code, reach, value, levels, out):
     levels  float64 [quantiles], from 0 to 1
     out     float64 [rows, quantiles]
 
-    A sum of shares also reaches a level if it is short by at most one step per tree, more than rounding errors are. A
-    sum of 0 never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each quantile.
+    A sum of shares also reaches a level if it is short by at most one step per tree, because shares are rounded. A sum
+    of 0 reaches none. Cost: about trees * log2(codes) * log2(targets of a leaf) for each quantile.
     """
     trees = np.uint64(leaves.shape[1])
     for row in range(np.uint64(leaves.shape[0])):

@@ -215,8 +215,8 @@ def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value
 class RouteScratch(NamedTuple):
     """Scratch of one call of a kernel that routes rows.
 
-    numbers  uint32 [5, rows of a tile]: rows, scratch, and node, begin and end of ranges of rows that wait. By level
-             [5, TILE]: active items, position of each item; the rest is unused
+    numbers  uint32 [5, rows of a tile]: rows, scratch, and node, begin and end of ranges of rows that wait. For
+             `route_levels` [5, TILE]: active items, position of each item; the rest is unused
     value    float64 [rows of a tile]
     """
 

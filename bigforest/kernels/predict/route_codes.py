@@ -2,7 +2,8 @@
 
 Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
 code on the left and the smallest on the right. The values of these few rows are compared with the threshold, as in
-prediction. Only passes turn thresholds into codes (grow/out_of_core/out_of_bag.py).
+prediction. Trees grown by passes do not need this: their thresholds are turned into codes first
+(grow/out_of_core/out_of_bag.py).
 
 Oblique nodes compare projections of values, which are looked up by codes or are in memory. The terms of a node are read
 once for all its rows.
@@ -32,7 +33,7 @@ class CodeView(NamedTuple):
                   types uint8, float32 and float64
     r8, r16, r32  by rows: index row * widths[matrix] + slot; u8, u16, u32 again if there is no copy by rows
     rows, widths  uint64 [3], rows and columns of each matrix
-    place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
+    place         uint32 [features, 2], width and column in the matrix (slot), see kernels/common/layout.py Codes
     reach         a node of up to this many rows is read by rows
     """
 
@@ -52,8 +53,8 @@ class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
     feature, right, left_code, right_code, threshold
-                  see forest/nodes.py TreeArrays. `threshold` and `right_code` are None if codes up to `left_code` go
-                  left and all others right, compiled separately
+                  see forest/nodes.py TreeArrays, where the codes are `below` and `above`. `threshold` and `right_code`
+                  are None if codes up to `left_code` go left and all others right, compiled separately
     default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
