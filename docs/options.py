@@ -169,7 +169,8 @@ def parts_entry() -> dict[str, str]:
     fast = ", ".join(literal(name) for name, one in SECTIONS.items() if one.fast)
     text = (
         f"Parts of the explanation: of the forest alone ({needs['forest']}), of any rows ({needs['rows']}), and of "
-        f"out-of-bag rows ({needs['out of bag']}). None for the fast ones ({fast}), as far as there are rows."
+        f"out-of-bag rows ({needs['out of bag']}). None for the fast ones ({fast}); those on out-of-bag rows only "
+        "with `data`, and not after boosting."
     )
     return {"parts": named_entry("parts : iterable of str, str or None, default=None", text)}
 

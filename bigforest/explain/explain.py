@@ -265,7 +265,7 @@ def explain_forest(
         Parts of the explanation: of the forest alone ("importance", "trees"), of any rows ("contributions", "shap",
         "interactions", "dependence", "effects"), and of out-of-bag rows ("unbiased", "permutation", "local",
         "strength", "proximities", "filling"). None for the fast ones ("importance", "unbiased", "permutation",
-        "strength", "trees"), as far as there are rows.
+        "strength", "trees"); those on out-of-bag rows only with `data`, and not after boosting.
     loss : str or None, default=None
         Loss for permutation importance: "error" or "log_loss", "mse" for regression, "poisson_deviance" or "mse" with
         the impurity poisson.
