@@ -112,8 +112,11 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 def put_ranks(store: Store) -> Store:
     """Return the store with average ranks in place of values. Each process that receives it calls this again."""
-    ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
-    return store.with_values(np.concatenate(ranks), put_ranks)
+    offsets = store.dictionaries.offsets
+    ranks = np.empty(offsets[-1])
+    for feature, (start, stop) in enumerate(pairwise(offsets)):
+        ranks[start:stop] = average_ranks(store.counts(feature))
+    return store.with_values(ranks, put_ranks)
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
