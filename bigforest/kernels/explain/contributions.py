@@ -59,7 +59,7 @@ _ROWS = np.uint64(LANES)
 
 
 class TreeEdges(NamedTuple):
-    """The edge above every node of a tree; the entry of the root is not used.
+    """The edge above every node of a tree. The root has none: its entries are 0, its share 1.
 
     depth     uint32 [nodes]
     feature   uint32 [nodes], column of the feature that the parent splits on
