@@ -1,7 +1,8 @@
 """Add up the votes of trees on their out-of-bag rows, from the leaves of these rows; update the losses of the rows.
 
 Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: leaves are found once, in
-any order of the trees, and votes are added in the order of the trees.
+any order of the trees, and votes are added in the order of the trees. The *ballot* of a leaf is a number: the only
+class that it votes for, or the number of classes plus its row in a table of votes (flat_tree.py).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RoutedRows(NamedTuple):
     leaves  uint32, number of the leaf of each row in its tree
     end     int64 [trees], where the rows of each tree end in `rows`
     first   int64 [trees + 1], where the nodes of each tree begin in `ballot`, and the end of the last
-    ballot  uint32 [nodes], ballots of leaves (flat_tree.py)
+    ballot  uint32 [nodes], ballots of leaves
     """
 
     rows: NDArray[np.uint16]
@@ -74,7 +75,7 @@ class NumberVotes(NamedTuple):
     """Out-of-bag votes of regression trees. A prediction is votes / voters.
 
     truth   float64 [rows]
-    unit    factor of targets and predictions; losses have the square of this factor
+    unit    factor of errors; losses are multiplied by its square
     floor   smallest prediction if the loss is the Poisson deviance; None for the squared error, compiled separately
     share   factor of losses, in addition to the weight, before rounding to whole numbers
     change  int64 [trees], change of the sum of these losses when this tree has voted
@@ -89,9 +90,9 @@ class NumberVotes(NamedTuple):
 
 
 class LambdaVotes(NamedTuple):
-    """Votes of trees for the true classes of rows, by each lambda.
+    """Votes of trees for the true classes of rows, with leaves shrunk by each of several lambdas.
 
-    mixed   float64 [leaves, classes * lambdas], votes of each leaf for the first class by all lambdas, then for the
+    mixed   float64 [leaves, classes * lambdas], votes of each leaf for the first class with each lambda, then for the
             next class; leaf i has the ballot classes + i
     truth   uint16 [rows], class of each; 0 for regression
     votes   float64 [rows, lambdas], sums

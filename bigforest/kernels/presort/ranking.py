@@ -1,8 +1,8 @@
 """Presort one column: replace keys by their ranks, in place. Oracle: numpy.unique with return_inverse, in
 tests/grow/test_ranks.py.
 
-Few possible keys are counted (`rank_cells`, `look_up_ranks`). Others are spread over buckets that fit the cache, sorted
-there, and ranked (`spread_rows`, `rank_items`).
+If few keys are possible, the rows of each are counted (`rank_cells`, `look_up_ranks`). Otherwise rows are spread over
+buckets that fit the cache, sorted there, and ranked (`spread_rows`, `rank_items`).
 
 A *key* is an unsigned integer of 32 or 64 bits in the order of the values. Its *offset* is (key - low) >> shift: low is
 the smallest key, and shift drops the trailing bits in which no two keys differ (as in multiples of a thousand, or in a
@@ -119,7 +119,7 @@ class OffsetCells(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """The bins, at most `last.size`, into which `note_run` divides a column, and the state between runs.
+    """The bins, at most `last.size`, into which `note_run` divides a column, and the state between its calls.
 
     rows   uint64, number of rows of the column
     state  uint64 [2], number of bins begun, and the stretch of the last bin

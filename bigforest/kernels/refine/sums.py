@@ -51,8 +51,8 @@ def _clear_at(node, tile, layout, sets, missing, kept, bits):
 def add_values(tiles, rows, thresholds, links, shift, default, ballot, sets, missing, roots, values, sums, scratch):
     """Add the values of the leaves of all trees to sums, float64 [rows, outputs], in the order of the trees.
 
-    The arguments up to `missing` are fields of RouteInputs for trees without oblique nodes, and of its NodeLayout. All
-    sets have a mask, and a tree has up to MOST_LEAVES leaves.
+    The arguments up to `missing` are fields of RouteInputs and of its NodeLayout. No node is oblique, all sets have a
+    mask, and a tree has up to MOST_LEAVES leaves.
 
     roots    uint64 [trees], positions of the roots among the nodes
     values   float64 [leaves, outputs]

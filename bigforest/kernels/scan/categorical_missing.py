@@ -2,7 +2,8 @@
 
 Both are scanned like numbers, after their codes are replaced by ranks in an order. Rows without a value have code 0. A
 node with missing values is scanned twice: with these rows before all values, and after all values. A category is
-scanned in the order of its levels (kernels/scan/level_order.py).
+scanned in the order of its levels (kernels/scan/level_order.py); levels with few rows are joined into one group. A slot
+is the place of a level among the levels of the node.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class CategoricalMissing(NamedTuple):
     """Kinds of features, and scratch of one growing tree.
 
     kind    uint8 [features]: NUMBER, MISSING or CATEGORY
-    least   int64 [features], see lightest_ungrouped of kernels/scan/level_order.py
+    least   int64 [features], a level of this weight or more is never joined with others (level_order.py)
     levels  scratch
     """
 

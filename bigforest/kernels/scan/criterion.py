@@ -1,7 +1,7 @@
 """The criterion by which the splits of a tree are scored: its scratch, and the scan of a feature.
 
-Each criterion is a module that scores splits and scans a feature. Those with histograms also bound the scores inside a
-bucket.
+Each criterion is a module that scores splits and scans a feature. Modules with histograms also bound the scores inside
+a bucket. A node is light if its weight is below SCORED_WEIGHT.
 
 | target | criterion | module |
 |---|---|---|

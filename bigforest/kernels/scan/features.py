@@ -1,8 +1,8 @@
 """Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py.
 
-1. Draw features and fetch their codes, one at a time or, in light nodes of two classes, in batches. Stop when mtry of
-   the features are not constant or, if constant ones count (`rules.redraw` is False), when mtry are drawn and one is
-   not constant.
+1. Draw features and fetch their codes, one at a time or, in light nodes of two classes (`is_light`), in batches. Stop
+   when mtry of the features are not constant or, if constant ones count (`rules.redraw` is False), when mtry are drawn
+   and one is not constant.
 2. Score the splits of a batch together. In most nodes only one feature then needs an exact comparison, and the scoring
    loop has no unpredictable branch.
 3. Offer the splits to the exact comparison, in the order in which the features were drawn.
@@ -114,7 +114,7 @@ def leaves_codes(feature, low, non_plain, many, scores):
 
 @inlined
 def present_node(node, non_plain, many):
-    """Return the node; for more than two classes and numeric features only, with its present classes."""
+    """Return the node. With more than two classes and only plain numbers as features, leave out its absent classes."""
     if many is not None and non_plain is None:
         return with_present_classes(node, many)
     return node
@@ -154,7 +154,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
 
     two, many, scores, sums  fields of Criterion
     scratch                  GrowScratch
-    non_plain                CategoricalMissing; None if all features are plain numbers
+    non_plain                CategoricalMissing; None if all features are plain numbers (without missing values)
     dictionary               for random splits (random_split.py); None for the best split
 
     Return the codes of the feature of the best split, CachedColumn.

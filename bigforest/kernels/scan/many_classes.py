@@ -51,7 +51,7 @@ _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
 # An upper bound on the relative error of float scores, for each class.
 _ROUNDING = 2.0**-50
-# More than any node weighs.
+# No node weighs more.
 _HEAVIEST = np.int64(2**31 - 1)
 _CLASS = np.uint64(0xFFFF) << SHIFT16
 

@@ -1,12 +1,12 @@
 """Open the buckets of a histogram that may have a better split inside than the best so far. Oracle:
 tests/naive/split.py.
 
-All scans by histogram use this code, except that of light nodes of two classes (two_class.py), after they have computed
-the bound of each bucket. The keys of the rows in open buckets are gathered. Each open bucket of a feature is divided
-into narrow buckets, so that few rows are sorted at a time.
+A scan by histogram calls this code after it has computed the bound of each bucket. Only light nodes of two classes have
+code of their own (two_class.py). The keys of the rows in open buckets are gathered. Each open bucket of a feature is
+divided into narrow buckets, so that few rows are sorted at a time.
 
     buckets           0    1    2    3    4    5         bounds reach the best score in 1 and 4
-    slots                  0              1
+    slots                  0              1              numbers of the open buckets
     narrow buckets         0 1            2 3            two in each; the keys of bucket 4 end with narrow bucket 3
 """
 

@@ -2,9 +2,10 @@
 tests/naive/random_split.py.
 
 A node tries one random split of each drawn feature and takes the best. A threshold is uniform between the smallest and
-the largest value in the node; an infinite value counts as the largest finite number. Rows without a value go to a
-random side; if all values are equal, they are one side of the split. The levels of a category are put in a random order
-and cut at a random position. The random numbers depend only on the key of the node and the number of the feature.
+the largest value in the node; an infinite value counts as the largest finite number of its sign. Rows without a value
+go to a random side; if all values are equal, they are one side of the split. The levels of a category are put in a
+random order and cut at a random position. The random numbers depend only on the key of the node and the number of the
+feature.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ TOGETHER = 6
 # Up to this many rows of a light node, or of an opened bucket, are scored by pairs.
 PAIRED = np.uint64(56)
 _PAIRED_INSIDE = np.uint64(PAIRS)
-# Up to this many codes get a bucket each. No bucket is then opened, which would be slow if a code has most rows.
+# Up to this many codes get a bucket each, and no bucket is opened. Opening would be slow if one code had most rows.
 _FEW_CODES = np.uint64(256)
 # Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 _LIGHT_BUCKETS = (32, 1024, 4)
@@ -75,8 +75,8 @@ class TwoClassScratch(NamedTuple):
     """Scratch of one growing tree of `rows` rows; a light node has at most `light` rows.
 
     add      uint32 [rows], weights of the node's rows: their multiplicity, shifted by 16 bits for class 1
-    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together. In this array and the
-             next two, the last entry is for the rows of an opened bucket
+    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together. The last entry of
+             codes, left and score is for the rows of an opened bucket
     left     uint32 [TOGETHER + 1, two tables of buckets], weights on the left of splits: after each row, or before each
              bucket
     score    float32 [TOGETHER + 1, buckets + LANES], scores of these splits

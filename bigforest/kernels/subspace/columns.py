@@ -1,4 +1,5 @@
-"""Columns of a tree in a subspace, row by row, as values or as bits, and scratch to find splits. Ho 1995, section 2.
+"""Columns of a tree in a subspace (some of the features; Ho 1995, section 2), row by row, as values or as bits, and
+scratch to find splits.
 
 All statistics are sums of whole numbers: rows with a bit set, or values in steps of their column. Tables of zeros and
 ones are stored as bits, 64 columns per word. Kernels count and weight a word at a time:
@@ -119,7 +120,8 @@ def count_word(bits, rows, number, planes, count):
         add_bits(digit[:ONE], np.int32(8), count)
 
 
-# Most steps of a column's range, in which its values are added up: the sums of 2**31 rows are exact in float64.
+# Values are added up in steps of their column. The range of a column has at most this many, so that sums of 2**31 rows
+# are exact in float64.
 STEPS = 2.0**22
 
 
@@ -131,7 +133,7 @@ class SubspaceColumns(NamedTuple):
     value     float64 [rows of the table, columns]; no rows for bits
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value: STEPS / range; 1 for whole numbers in a range up to STEPS
-    unit      float64 [columns], size of a step; 0 for a column that is left out: its values are 0
+    unit      float64 [columns], size of a step; 0 for a column that is left out, with all its values set to 0
     scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
               a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
     """
@@ -162,9 +164,9 @@ class Subspace(NamedTuple):
     whole    int32 [width], weights of the current direction for bits; 0 for columns not of the node
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
-    stop     float64 [steps + 1]
-    hist     uint32 [steps + 1, classes]
-    left     int64 [classes]
+    stop     float64 [steps + 1], cuts to try between two class means (`place_stops`)
+    hist     uint32 [steps + 1, classes], number of rows between the stop before and each stop
+    left     int64 [classes], number of rows on the left
     far      bool [classes], True if a class is on the side of the second mean
     planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of counting bits
     """

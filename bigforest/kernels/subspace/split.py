@@ -4,8 +4,8 @@ A node may draw columns, and uses all columns if the drawn ones cannot split it.
 
 central axis  (section 2.1) cuts at one of several stops between the two class means that are farthest apart.
 perceptron    (section 2.2) separates the classes nearer to one of these means from the others. It is trained by the
-              fixed-increment rule (Duda and Hart 1973, section 5.5), in the order of the rows, augmented by a constant.
-              If it does not split the node, the central axis does.
+              fixed-increment rule (Duda and Hart 1973, section 5.5) on the rows in their order, each with a constant
+              added as a column. If it does not split the node, the central axis does.
 
 Oracle: tests/naive/subspace.py.
 """
@@ -106,7 +106,7 @@ def count_stops(subspace, items, begin, end):
 def best_stop(subspace, total, size, min_leaf):
     """Return the stop with the smallest error, the first among ties; 0 if no stop leaves both sides min_leaf rows.
 
-    The error is the sum over the classes of the number of rows on the side with fewer rows of the class.
+    For each class, the rows on the side that has fewer of them are errors.
     """
     left, hist = subspace.left, subspace.hist
     for k in range(np.uint64(total.size)):

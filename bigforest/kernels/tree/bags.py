@@ -47,7 +47,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     for row in range(np.uint64(counts.size)):
         ends[np.uint64(classes[row])] += np.uint32(1)
     before = np.uint32(0)
-    for c in range(np.uint64(ends.size)):  # where the rows of each class begin in `order`; once they are filled, end
+    for c in range(np.uint64(ends.size)):  # begin of each class in `order`; the loop after this one moves it to the end
         size = ends[c]
         ends[c] = before
         before += size

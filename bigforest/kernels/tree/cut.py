@@ -27,7 +27,7 @@ class CutRules(NamedTuple):
               their costs (minimal cost-complexity pruning, Breiman et al. 1984); -inf for no pruning
     ties      True if a subtree also becomes a leaf when its decreases equal its costs
 
-    The rules apply in this order: pruning starts from the splits that the first two leave.
+    Pruning (`cost`, `ties`) comes last: it starts from the splits that `leaves` and `decrease` keep.
     """
 
     leaves: int = 1 << 32
@@ -90,7 +90,7 @@ def split_best_first(begin, end, right, decrease, rules, inner, heap):
 
 @inlined
 def prune_splits(begin, end, right, decrease, rules, inner):
-    """Prune subtrees. Set decrease[node] to the sum over the remaining splits of its subtree of decrease less cost."""
+    """Prune subtrees. Set decrease[node] to the sum of decrease less cost over the splits left in its subtree."""
     for back in range(end - begin):
         node = end - 1 - back  # children before their parent
         saved = 0.0
@@ -125,7 +125,7 @@ def cut_trees(starts, right, decrease, rules, number, inner, heap):
 
     starts    int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1], in preorder
     right     uint32 [nodes], number of the right child within the tree, 0 in a leaf
-    decrease  float64 [nodes], decrease by the split of a node, of the impurity of the tree or of another number; any
+    decrease  float64 [nodes], how much the split of a node decreases the impurity of the tree, or another number; any
               value in a leaf; overwritten
     rules     CutRules
     number    uint32 [nodes], out: the new number of a node within its tree, REMOVED if it does not remain

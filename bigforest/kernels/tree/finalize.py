@@ -80,7 +80,7 @@ def finalize_nodes(
     value,
     start,
 ):
-    """Compute the columns of a table of nodes that trees in codes do not have.
+    """Compute the columns that a table of nodes has and a tree in codes lacks.
 
     nodes           CodeTree of kernels/tree/builder.py, grown on classes or numbers
     sums            nodes.sum; None for classes

@@ -118,7 +118,7 @@ def put_roots(stack: Stack, roots: Roots) -> None:
 
 @inlined
 def has_entries(pool, oblique, subspace, non_plain):
-    """Return True if the pool has room for the entries of another node."""
+    """Return True if the pool (terms of oblique nodes, or listed levels) has room for the entries of another node."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
     if subspace is not None:
@@ -157,7 +157,7 @@ def grow_while_room(
     oblique     Oblique, with DirectionExtras as growing.pool; None for other splits
     subspace    Subspace, with DirectionExtras as growing.pool; None for other splits
     non_plain   CategoricalMissing, with Subsets as growing.pool; None for other splits, and if all features are plain
-                numbers
+                numbers (without missing values)
     dictionary  for random splits on features; None for the best splits
 
     Compiled separately for arguments that are None.
