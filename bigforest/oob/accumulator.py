@@ -24,12 +24,13 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 class OobAccumulator(NamedTuple):
     """Votes on a range of rows; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
-    votes       float64 [rows, classes], [rows, 1] for numbers, or [rows, lambdas]: votes for the true class, or sums of
-                predicted numbers, by lambda
+    votes       float64 [rows, classes], or [rows, 1] for numbers. To choose lambda (shrinkage of leaves) float64
+                [rows, lambdas], with each lambda: votes for the true class, or sums of predicted numbers
     voters      uint32 [rows], number of trees that voted
-    prediction  uint16 [rows], predicted class; empty by lambdas, and for regression, where votes / voters is predicted
+    prediction  uint16 [rows], predicted class; empty with lambdas, and for regression, where votes / voters is
+                predicted
     spread      float64 [rows, 3], sums of the unshrunk predictions, see kernels/predict/accumulate.py new_spread; empty
-                by lambdas, and for classes
+                with lambdas, and for classes
     """
 
     votes: NDArray[np.float64]

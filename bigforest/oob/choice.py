@@ -31,7 +31,7 @@ from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
-# Sums of losses are whole numbers of steps of 1 / this.
+# Sums of losses are whole numbers of steps; a step is 1 / STEPS.
 STEPS = 2.0**40
 _whole: Any = np.frompyfunc(int, 1, 1)
 # Most rows of a block, whose losses are computed together.
@@ -52,7 +52,8 @@ class ChoiceLosses(NamedTuple):
     """Losses of rows with each lambda, or with each power. If several are tried, the first is lambda 0 or the power 1.
 
     losses   object [2, tried], Python integers: weighted sums of the losses of each half of the rows, in steps
-    squares  object [2, tried]: sums of the squared differences between the weighted loss of a row and its first one
+    squares  object [2, tried]: sums of the squared differences between the weighted loss of a row and that with the
+             first lambda or power
     weight   weight of these rows
     """
 

@@ -45,14 +45,15 @@ from bigforest.store.store import Store
 
 # Bytes of a key while keys are sorted and their weights added up.
 _KEY = 56
-# Bytes of a row of the table and of the bag in arrays that may be mapped: targets and their numbers; keys and weights.
+# Bytes in arrays that may be mapped: of a row of the table (targets and their numbers), of a row of a bag (keys and
+# weights).
 _ROW = 24
 _BAG_ROW = 16
 # The sample of keys that divides keys into windows is at most a window divided by this number.
 _SAMPLED = 8
 # Targets in a row group of their file, as many as pyarrow writes for a large table.
 _GROUP = 1 << 20
-# Most nodes of a part of several trees: two for each of its rows (grow/memory.py part_size).
+# Most nodes of a part of several trees: two for each row of their bags (grow/memory.py part_size).
 _PART_NODES = 2_000_000
 # Bytes of tiles, and of a block that is being routed.
 TILES = 32 << 20
@@ -130,7 +131,7 @@ class _Room(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path, window: int | None) -> _Room:
-        """Return the room for windows of arrays that are files in the folder; without a window, for all in memory."""
+        """Return the room: arrays are files in `folder`, read by windows; without a window, all are in memory."""
         return cls(np.zeros, sys.maxsize) if window is None else cls(partial(mapped_array, folder), window)
 
 
@@ -251,7 +252,7 @@ def _add_weights(
 
 
 def _scale_weights(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Scale down the weights of each leaf whose sum reaches 2**32. A share is then off by about 2**-32.
+    """Scale down the weights of a leaf if their sum reaches 2**32. A share is then off by about 2**-32.
 
     start  the weights of leaf i are weights[start[i] : start[i + 1]]
     """

@@ -2,8 +2,8 @@
 
 Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/out_of_bag.py). `OobTrees`
 collects these files, and finds the leaves that are missing: a run may have been killed between writing a part and its
-leaves, and the files of a finished forest are removed.
-Weighing, the targets of leaves and boosting also need the leaves of bag rows (`leaves_of_rows`).
+leaves, and the files of a finished forest are removed. The exact weights (weigh.py) and the targets of leaves, and
+boosting, also need the leaves of bag rows (`route_span`, `leaves_of_rows`).
 
 How rows are routed:
 
@@ -62,7 +62,7 @@ _NARROW_CODES = 1 << 24
 def load_trees(
     store: Store, trees: Trees, entries: range, workers: int, make: Callable[..., NDArray[Any]] = np.empty
 ) -> PackedTrees:
-    """Read some entries of the trees, packed for routing rows of the store.
+    """Read some entries (trees or files, see Trees) of the trees, packed for routing rows of the store.
 
     make  function that makes the array of nodes from a shape and a type
     """
@@ -84,7 +84,7 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the files of leaves of a forest, in the order of their trees, and the parts that they do not have wholly.
+    """Return the files of leaves of a forest, in the order of their trees, and the parts of which leaves are missing.
 
     parts  trees of each part, as for `check_parts`; None for the parts on disk
     """
@@ -176,7 +176,7 @@ def leaves_of_rows(
 
 
 def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
-    """Call `use` for some of the rows `span` of one block at a time.
+    """Call `use` for the rows `span` of one block, some rows at a time.
 
     use  function of inputs and scratch for kernels/predict/accumulate.py, and the slice of the rows within `span`
     """
@@ -209,7 +209,7 @@ def columns_to_route(store: Store, packed: PackedTrees, first: int, last: int) -
     return RowBatch.of(columns)
 
 
-# Bytes of ballots that fit in the cache while their votes are added up.
+# Bytes of ballots (votes of leaves) that fit in the cache while they are added up.
 _CACHED = 8 << 20
 
 

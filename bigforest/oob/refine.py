@@ -1,8 +1,8 @@
 """Grow the boosted stage of a forest on its out-of-bag predictions, and choose the number of its rounds.
 
-1. Sample the rows that the stage uses, all rows of a small table (`_sampled_rows` in report.py). Scores begin with the
-   link of their out-of-bag predictions.
-2. Grow the trees of all sequences, one task for each (grow/refine.py).
+1. Sample the rows that the stage uses, all rows of a small table (`_sampled_rows` in report.py). Their scores, which
+   are predictions on the scale of a link (kernels/refine/link.py), begin with the out-of-bag predictions.
+2. Grow several sequences of boosted trees, each without a third of the rows, one task for each (grow/refine.py).
 3. For some numbers of rounds (_EVALUATED), evaluate each row by the sequences that do not use it.
 4. Choose the number of rounds, and the factor 1 or 1/2 of the values, with the lowest loss. Keep the stage if the loss
    clearly decreases (`_choose`).
@@ -11,8 +11,8 @@ Two sequences evaluate a row, and all sequences predict new rows. The noise of m
 L(m) = L + c / m. The loss of all sequences is therefore extrapolated from L(2), the loss of the mean of two sequences,
 and L(1), the mean loss of single ones. A stage that does not lower L(2), the loss of the report, is not kept.
 
-Losses are added up in buckets of rows, for the standard error of their difference (`_best`), and in pieces of a fixed
-size in their order, so the choice does not depend on the distribution of work.
+Losses are added up in buckets of rows, from which `_best` computes a standard error, and in pieces of a fixed size in
+their order, so the choice does not depend on the distribution of work.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
 # Tried factors of the values of the stage. 1/2 is better if little can be corrected.
 _SCALES = (1.0, 0.5)
 # Fewest rows of a table with a stage by default. With fewer rows, the stage takes as long as all the rest of training.
-# On 28 sets of 150 to 600 rows of the half "choose", it lowers log loss by 1.5 % on average (on 7 sets of 600 to 1,000
-# rows by 7 %).
+# On 28 sets of 150 to 600 rows of the choosing half (benchmarks/refine.md), it lowers log loss by 1.5 % on average, on
+# 7 sets of 600 to 1,000 rows by 7 %.
 _LEAST_TABLE = 600
 # Number of buckets of rows whose losses are compared, and its logarithm to base 2.
 _BUCKET_BITS = 10
@@ -74,9 +74,9 @@ _BUCKETS = 1 << _BUCKET_BITS
 _ERRORS = 0.5
 # Nanoseconds for a row and feature in a round of all sequences, measured as in training/plan.py.
 _CELL_NS = 14.0
-# Visits of growing the forest that take as long as a row and feature in a round of the stage with one output. With more
-# outputs they are multiplied by the cube root of the number of outputs. Measured on sets of benchmarks/refine.md with 2
-# to 100 classes and 9 to 166 features.
+# A row and feature in a round of the stage with one output takes as long as this many visits of growing the forest (a
+# visit is one row read for one feature in one node). With more outputs the number is multiplied by their cube root.
+# Measured on sets of benchmarks/refine.md with 2 to 100 classes and 9 to 166 features.
 _CELL_VISITS = 2.2
 # Number of counts and sums of a node that fit in the cache of a core, and the factor of the time if there are more,
 # measured on MNIST.
@@ -89,7 +89,7 @@ _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
 _PREDICTION_SHARE = 0.25
 _TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 8.5, 1.25, 6.5, 15.0
 # Limits of the rows that are evaluated at a time: most scores (for all numbers of rounds), most values of features, and
-# fewest rows, which take precedence.
+# fewest rows, even if they exceed the other limits.
 _PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
 # Random stream of the bucket of a row, see `row_random` in grow/refine.py.
 _BUCKET_STREAM = 3
@@ -173,9 +173,9 @@ def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
 
 
 def _most_rounds(shape: Shape, config: TrainConfig) -> int:
-    """Return the requested number of rounds; by default about as many as grow in the time of growing the forest.
+    """Return the requested number of rounds; by default about as many as take the time of growing the forest.
 
-    It depends only on the shape and the options. The default is one of _EVALUATED.
+    The number depends only on the shape and the options. The default is one of _EVALUATED.
     """
     if isinstance(config.refine, int):
         return config.refine

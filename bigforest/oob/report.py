@@ -90,7 +90,7 @@ class ReportInputs(NamedTuple):
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
     """Write the report of a grown forest: oob/rows*.parquet, curve, metrics and, for classes, confusion.
 
-    lambdas  lambdas from which that of the leaves is chosen; None for those of the configuration (lambdas_to_try)
+    lambdas  lambdas to choose from; None for those of the configuration (lambdas_to_try)
 
     Returns the shrinkage, the power and the boosted rounds that the report uses. If lambda is chosen, the files of
     leaves are read twice. They are removed at the end. The report does not depend on the resources. Memory:
@@ -288,7 +288,7 @@ def join_reports(first: Any, second: Any) -> Any:
 
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
-    """Yield the first row and the votes of each row group of the report. Tallies begin with a row group."""
+    """Yield the first row and the votes of each row group of the report. A tally begins where a row group begins."""
     step = step_rows(store.spec.target.answer_width)
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
@@ -326,7 +326,7 @@ class RowPredictions:
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
 
-        The array is that of `oob_predictions`.
+        The array has the same form as that of `oob_predictions`.
         """
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):

@@ -1,6 +1,7 @@
 """Add up the votes of trees on out-of-bag rows, from the files of their leaves (forest/leaf_votes.py).
 
-A task adds the votes of all trees on the rows of a range, in the order of the trees:
+The *ballot* of a leaf represents its votes (kernels/predict/tally.py). A task adds the votes of all trees on the rows
+of a range, in the order of the trees:
 
     for groups of files of leaves whose ballots fit together:
         load the ballots of the leaves, shrunk by lambda           (`_load_ballots`, on threads)

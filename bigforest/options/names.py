@@ -22,7 +22,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
     lacks  options of `options_of` that the family does not have
 
-    Raises ConfigError for the name of a family of the package, or if `options_of` is none.
+    Raises ConfigError for the name of a family of the package, or if `options_of` is not one.
     """
     if name in TASKS_OF or options_of not in TASKS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")

@@ -229,7 +229,10 @@ class TrainConfig(TrainOptions):
         return self.ties or ("reject" if self.in_subspaces else "lowest")
 
     def min_levels(self, features: int) -> tuple[int, ...]:
-        """Return min_level for each feature of a table. Raises ConfigError if it is given for another number."""
+        """Return min_level for each feature of a table.
+
+        Raises ConfigError if it is given for another number of features.
+        """
         least = levels_of(MIN_LEVEL if self.min_level is None else self.min_level)
         if len(least) == 1:
             return least * features

@@ -110,7 +110,7 @@ class TrainOptions:
         panel=TREES,
         min=2,
         help="Minimum number of bag rows in a node that is split.",
-        more="With weights, all but the first two count as rows of mean weight.",
+        more="With weights, the first two rows may weigh little; each further row counts as one of mean weight.",
     )
     min_leaf: int | None = option(
         None,
@@ -119,7 +119,7 @@ class TrainOptions:
         max=2**62,
         unset="1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all",
         help="Minimum number of bag rows in a leaf.",
-        more="With weights, all but the first count as rows of mean weight.",
+        more="With weights, the first row may weigh little; each further row counts as one of mean weight.",
     )
     max_leaf_nodes: int | None = option(
         None,
@@ -146,8 +146,8 @@ class TrainOptions:
         within="[0, inf)",
         help="Prune subtrees whose splits decrease the impurity of the tree by at most this on average.",
         more=(
-            "Minimal cost-complexity pruning of each tree on its bag (Breiman et al. 1984), after the two options "
-            "above. A decrease is multiplied by the share of the bag in its node. 0 prunes nothing."
+            "Minimal cost-complexity pruning of each tree on its bag (Breiman et al. 1984), after `max_leaf_nodes` and "
+            "`min_impurity_decrease`. A decrease is multiplied by the share of the bag in its node. 0 prunes nothing."
         ),
     )
     max_bins: Exact | int = option(
@@ -223,8 +223,8 @@ class TrainOptions:
             "its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on two "
             'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
             "the number of rounds, and all or half of the mean, by the loss of rows that a sequence does not use. It "
-            "keeps the stage if this loss clearly decreases, and none for tables of fewer than 600 rows, without "
-            "out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more than 256. "
+            "keeps the stage if this loss clearly decreases. There is no stage for tables of fewer than 600 rows, "
+            "without out-of-bag rows, with `sampling` arc-x4 and adaboost, with one class, or with more than 256. "
             "Quantiles, proximities and votes remain those of the forest without the stage."
         ),
     )
