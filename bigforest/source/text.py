@@ -10,7 +10,7 @@
     12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers,
     2026-01-02    Date                 2026-01-02, NA              Date       dates and booleans)
     001           Int64 ... Float64    001, x                      String
-    001           Int64 ... Float64    001, 1                      String    (codes, which are not one number)
+    001           Int64 ... Float64    001, 1                      String    (codes: as numbers, both would be 1)
 
 A type depends only on the values, not on their order, their quotes, or their distribution over files.
 """
@@ -57,7 +57,7 @@ class Form(NamedTuple):
     codes: bool = True
 
     def values(self, names: Collection[str]) -> pl.Expr:
-        """Return the texts to parse of columns of text; missing values are null."""
+        """Return the texts of columns that `parse` is to read; missing values are null."""
         columns = columns_named(names)
         if not self.marked:
             return columns
@@ -99,7 +99,7 @@ def _boolean(text: pl.Expr) -> pl.Expr:
 
 
 def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
-    """Return the forms of types, each first without missing words: finding these takes longer than parsing."""
+    """Return two forms of each type, first the one without missing words: to find words takes longer than to parse."""
     return tuple(Form(one, marked) for one in parse for marked in (False, True))
 
 
@@ -174,7 +174,8 @@ def ends_unnamed(file: Path, rules: Reading) -> bool:
 
 
 def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
-    """Return the number of columns up to the last one with a name; of all columns if one after it has a value."""
+    """Return the number of columns up to the last one with a name, or of all columns if a nameless one after it has a
+    value."""
     use = max((place for place, name in enumerate(names, 1) if name), default=0)
     rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
     try:
@@ -209,8 +210,8 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
 def scan_ndjson(file: Path) -> pl.LazyFrame:
     """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars.
 
-    Names are in the order of the first row, then sorted: for rows with more than 32 names, the order of Polars differs
-    from process to process.
+    Columns are in the order of the first row. Columns that the first row lacks follow, sorted by name: for rows with
+    more than 32 names, the order of Polars differs from process to process.
     """
     _check_is_text(file)
     path = glob.escape(str(file.absolute()))  # scan_ndjson takes every path for a pattern
@@ -502,7 +503,8 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
     unread  True if Polars has refused the file.
 
     In a table of one column, blank lines are missing values. Raises DataError naming the first line with too few
-    values, which Polars would complete silently, or, if unread, with too many values or a stray quote.
+    values, which Polars would complete silently. If `unread`, this error also names a line with too many values or with
+    a stray quote.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():

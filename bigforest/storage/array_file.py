@@ -225,7 +225,7 @@ def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
 
 
 def map_file(path: Path, kind: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """Return the array of a file, or of a shape at its beginning, mapped and read-only. An empty array is not mapped.
+    """Map a whole file, or the array of shape `shape` at its beginning, read-only. An empty array is not mapped.
 
     Raises ValueError if the file is too short.
     """
@@ -275,7 +275,8 @@ class ScratchArray(NamedTuple):
 def appending(
     folder: Path, stem: str, types: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Yield arrays, as written so far, and a function to append to them. Each is a file, named when the block ends."""
+    """Yield the arrays written so far, and a function to append to them. Each array is a file, which gets its name
+    when the block ends."""
     with ExitStack() as stack:
         arrays: dict[str, ScratchArray] = {}
         files: dict[str, BinaryIO] = {}

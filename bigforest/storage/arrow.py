@@ -41,7 +41,7 @@ _OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 def naming_faults(make: Callable[[str], BigForestError], file: Path | None = None) -> Iterator[None]:
     """Raise make(reason) if the block finds bytes that cannot be read.
 
-    file  the file that is read. An error of the system, which is not about the bytes, is raised with its name.
+    file  the file that is read. An error of the system is not about the bytes: it is raised with the name of the file.
     """
     try:
         yield

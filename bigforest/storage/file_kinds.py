@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# By suffix.
+# Kinds of files by suffix.
 KINDS = {
     ".parquet": "Parquet",
     ".pq": "Parquet",

@@ -2,8 +2,8 @@
 
 This module has the operations that differ between the two. An object is uploaded as a whole. It cannot be appended to,
 mapped or renamed. So code that writes a file writes to the local path that `write_atomically` or `uploads` yields. Code
-that reads a file reads the local path from `local_path` or `downloads`, a copy of an object or the path of a local file
-itself. Arrow reads objects piece by piece, without a copy (`readable`).
+that reads a file reads the local path from `local_path` or `downloads`: the local file itself, or a copy of the object.
+Arrow reads objects piece by piece, without a copy (`readable`).
 
 Local copies of objects are kept in a folder of this process, within a limit. Each process creates its folder in
 BIGFOREST_CACHE (default: the system's temporary folder). BIGFOREST_CACHE_SIZE is the limit for one process, such as
@@ -108,11 +108,11 @@ class ObjectCache:
 
     @contextlib.contextmanager
     def counting(self, size: int, folder: Path | None = None) -> Iterator[None]:
-        """Count `size` bytes that the block writes, unless it fails. Make room by removing least recently used copies.
+        """Count `size` bytes that the block writes. Make room by removing least recently used copies.
 
-        folder  folder in which the block writes, to be removed by `drop`; None for a file of `file`.
+        folder  folder in which the block writes, to be removed by `drop`; None for a copy that `file` makes.
 
-        Raises ConfigError if there is no room.
+        If the block fails, the bytes are not counted. Raises ConfigError if there is no room.
         """
         with self._lock:
             while self._limit is not None and self._used + size > self._limit:

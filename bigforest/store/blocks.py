@@ -33,7 +33,7 @@ class MatrixReader(ABC):
     _cells: ClassVar[Any]
 
     def __init__(self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int) -> None:
-        """Take the readers of the matrices, by bytes of a cell; `blocks` and `rows` are in all matrices."""
+        """Take the reader of each matrix, by the bytes of its cells; all matrices have the same blocks and rows."""
         self._files = files
         self._place = place
         self._places = place.tolist()

@@ -433,7 +433,7 @@ class Store:
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def ends(self, feature: int) -> tuple[float, float]:
-        """Return the smallest and the largest number in `low` of a feature that is not missing in every row."""
+        """Return the smallest and the largest number in `low` of a feature that has a value in some row."""
         low, feature_spec = self.low(feature), self.spec.features[feature]
         if feature_spec.has_level_values:
             return float(low.min()), float(low.max())

@@ -113,7 +113,7 @@ def _columns(forest: Forest, metric: str) -> list[str]:
 def _scores(
     batch: pa.RecordBatch, forest: Forest, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32] | NDArray[np.float64]]:
-    """Return the scores of a batch, which are predictions for the deviance, and its class codes or targets."""
+    """Return the scores of a batch (for the deviance, its predictions), and its class codes or targets."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
     if metric == "poisson_deviance":
         return prediction.fill_null(np.nan).to_numpy(), truth.to_numpy()
@@ -150,7 +150,7 @@ def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> MeasuredLoss:
-    """Return 1 minus the area under the ROC curve: the share of pairs of rows of both classes in the wrong order."""
+    """Return 1 minus the area under the ROC curve: the share of wrongly ordered pairs of a row of each class."""
     sides = [np.where(second == side, weight, 0.0) for side in (False, True)]
     totals = [side.sum() for side in sides]
     if not all(totals):
@@ -208,7 +208,7 @@ def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]
 
 
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
-    """Raise ConfigError, which calls the option `name`, unless `count` is a number of candidates from 2 to `most`."""
+    """Raise ConfigError unless `count` is a number from 2 to `most`. The message calls the option `name`."""
     if isinstance(count, bool) or not 2 <= count <= most:
         raise ConfigError(f"{api(name)} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 
@@ -265,8 +265,8 @@ def _read(path: Path) -> Any:
 
 # Trees that are grown before the candidates are compared again.
 STEP = 25
-# A candidate that is behind by more than this number of standard errors retires, once it has this number of trees: with
-# fewer, families that need many trees would lose to those that start well.
+# A candidate retires if it is behind by more than RETIRES standard errors, and has at least FIRST_TREES trees. With
+# fewer trees, families that need many trees would lose to those that start well.
 RETIRES = 3.0
 FIRST_TREES = 50
 # Losses within this many standard errors are equal: then the first in the list wins.

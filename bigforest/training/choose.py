@@ -7,14 +7,15 @@ mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
                      that is more
 
 The first rule is best for most tables. The others are best if few features carry a signal, or if features carry a
-signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error.
+signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error
+(on few rows mostly by two, see `_FEW`).
 
 For classification, trees with a larger number take longer to grow. A larger number is compared at equal time: as many
 of its trees as grow in the time of 100 trees of the square root must have a loss that is lower by three standard errors
 (the standard error is too small, because rows share trees). The loss of B trees is the loss of very many trees, plus
 the spread of single trees divided by B (Breiman 2001). With more features than rows, the square root is rarely best,
-and few rows grow quickly. A larger number must then be better than the one chosen so far by two standard errors, and
-time does not count.
+and trees on few rows grow quickly. A larger number must then be better than the one chosen so far by two standard
+errors, and time does not count.
 
 axes_from = "auto" (`choose_axes`), the features that axes of rotation trees are built from: an irrelevant feature is
 part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them in axis trees. The
@@ -158,8 +159,8 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 class _Rows:
     """Rows that are not held out, from all blocks of a table or, for large tables, from some.
 
-    outputs  for each class its rows, and their weights; for regression all rows, and the targets, scaled to the range
-             from 0 to 1, times the weights
+    outputs  for each class a pair: its rows, and their weights. For regression one pair: all rows, and for each row its
+             target, scaled to the range from 0 to 1, times its weight
     weight   float64 [rows], 1 on average
     """
 
@@ -231,8 +232,8 @@ def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[n
     return within / between if between > 0.0 else math.inf
 
 
-# With fewer rows for trial trees than this, the default rule is used: limit for regression if the rows are a sample of
-# the table, and limit for other cases.
+# With fewer rows for trial trees than the limit, the default rule is used. The limit is _FEWEST_OF_SOME for regression
+# if the rows are a sample of the table, and _FEWEST otherwise.
 _FEWEST_OF_SOME = 1_000
 _FEWEST = 20
 # With fewer rows than this, few pairs of trees leave a row out, and the standard error itself is uncertain. More trees

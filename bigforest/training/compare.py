@@ -103,7 +103,7 @@ _FORESTS = "forests"
 _WORK = "work"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# There is a notice if the ratio of the shares of out-of-bag rows of two candidates is larger.
+# There is a notice if the share of out-of-bag rows of a candidate is more than this multiple of the share of another.
 _SHARES = 1.25
 
 
@@ -129,7 +129,7 @@ def is_comparison(path: Path) -> bool:
 
 
 def _may_hold(path: Path) -> bool:
-    """Return True for the folder of a comparison, and for a folder without files other than a half-written FILE."""
+    """Return True for the folder of a comparison, and for a folder that is empty or has only a half-written FILE."""
     return is_comparison(path) or (path.is_dir() and all(file.name.startswith(f".{FILE}.") for file in path.iterdir()))
 
 
@@ -459,7 +459,7 @@ def tuned_forest(
     if count is not None:
         check_candidate_count(count, name="tune")
     run = Run.of(arguments)
-    holding = TemporaryFolder(resources.scratch)  # removes those of killed runs, even if the output is refused
+    holding = TemporaryFolder(resources.scratch)  # removes the folders of killed runs, even if the output is refused
     try:
         if out is not None:
             try:

@@ -233,8 +233,8 @@ def grow_until_converged(
     trees     number of trees after which the error converged, if an interrupted run has found it; otherwise None.
     remember  function that is called with this number as soon as it is known, before anything else is written.
 
-    Returns the configuration of the forest, with this number of trees, and the record of the rule. The trees of an
-    interrupted run are used. Raises the errors of `grow_forest` and `write_oob`.
+    Returns the configuration of the forest, with this number of trees, and the record of early stopping. The trees of
+    an interrupted run are used. Raises the errors of `grow_forest` and `write_oob`.
     """
     store, config, directory, _, _ = job
     assert config.stop_oob is not None

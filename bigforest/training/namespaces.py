@@ -26,7 +26,7 @@ class FrameNamespace:
         self._frame = frame
 
     @property
-    def train(self) -> Callable[..., Any]:  # a notebook completes arguments, which it would not with MethodType here
+    def train(self) -> Callable[..., Any]:  # with MethodType here, a notebook would not complete arguments
         """Train a forest on the frame. Arguments, result and errors are the same as for `bigforest.train`."""
         from bigforest.training.train import train
 

@@ -86,7 +86,7 @@ class Plan(RunPlan):
     rows, features, classes  of the table.
     widths        numbers of features with codes of 1, 2 and 4 bytes.
     store         bytes of the presorted table without the text of its levels, which is unknown before the table is
-                  read. They are part of the scratch; 0 if the store exists.
+                  read. These bytes are part of `scratch`; 0 if the store exists.
     categories    number of features with levels; 0 if the store exists.
     output_free   free bytes on the disk of the forest.
     compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
@@ -202,7 +202,7 @@ class TrainingPlan:
     def make_store(self, path: Path, listener: Listener, earlier: str) -> Store:
         """Encode the table into a store at `path`. Return the table itself if it is a store.
 
-        earlier  use of the table whose fingerprint the run has, for the error
+        earlier  words for the error about an earlier use of the table, such as "the forest was grown on"
 
         Raises ConfigError before anything is written if a stage needs more memory than the budget, and DataError if the
         run has the fingerprint of another table.

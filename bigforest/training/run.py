@@ -259,7 +259,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 def _resumable(folder: RunFolder) -> Iterator[None]:
     """Add advice on resuming to an error of the block: a full disk, a lost cluster or store, or one not of bigforest.
 
-    Other errors of bigforest would come again. Then remove the folder of the run if the run is new and has no trees.
+    Other errors of bigforest would come again. After them, remove the folder of the run if it is new and has no trees.
     """
     try:
         yield

@@ -240,8 +240,8 @@ def plan_training(
 ) -> bigforest.Plan:
     """Estimate what `train` with the same arguments needs, and whether it fits: see `Plan`.
 
-    Reads only metadata if possible. The target is read if nothing else bounds the number of classes. Tables other than
-    Parquet, stores and tables in memory are streamed once to `scratch`.
+    Reads only metadata if possible. The target is read if nothing else bounds the number of classes. A table is
+    streamed once to `scratch` unless it is Parquet, a store, or in memory.
 
     Parameters
     ----------

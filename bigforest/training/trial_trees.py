@@ -57,7 +57,7 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell in a process (code and value), and in a task (code by rows).
+# Bytes of a cell in a process (code and value), and in a task (code, in an array by rows).
 _SHARED_CELL_BYTES = 12
 _CELL_BYTES = 4
 # Bytes of an error in a task, of a sum of errors of a setting, and of an error while two settings are compared.
