@@ -78,7 +78,8 @@ class Bars:
     pause     least seconds between two drawings in a notebook.
     notices   listener for notices; None to print them.
     enabled   False to print notices only.
-    name_of   names of options in notices, by their names in the Python API (bigforest.errors.write_names).
+    name_of   function that returns the name of an option in notices, from its name in the Python API; see
+              bigforest.errors.write_names.
     """
 
     def __init__(

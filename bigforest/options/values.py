@@ -81,8 +81,10 @@ def sizes_of(value: int | str) -> tuple[int, ...]:
 
 
 def levels_of(value: int | str) -> tuple[int, ...]:
-    """Return min_level as numbers, from one number, or a text such as 5,54,5 with one for each feature. Raises
-    ConfigError."""
+    """Return min_level as numbers: one for all features, or one for each from a text such as 5,54,5.
+
+    Raises ConfigError.
+    """
     return _numbers_of(value, "min_level", MAX_LEVEL)
 
 
@@ -164,7 +166,7 @@ def is_number(value: object) -> bool:
 
 
 def is_lambda(value: object) -> bool:
-    """Return True for a number from 0 to the largest float64."""
+    """Return True for a lambda of leaf shrinkage: a number from 0 to the largest float64."""
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
@@ -187,7 +189,7 @@ def check_power(value: object) -> None:
 
 
 def check_amount(value: object) -> None:
-    """Raise ConfigError unless the argument `amount` is a lambda (`is_lambda`)."""
+    """Raise ConfigError unless the argument `amount` can be a lambda of leaf shrinkage (`is_lambda`)."""
     if not is_lambda(plain(value)):
         raise ConfigError(f"{api('amount')} must be a finite number of rows, 0 or more, not {shown(value)}")
 

@@ -75,7 +75,7 @@ class Calibration:
     """Calibration of a forest on the out-of-bag predictions of its training rows. All rows have equal weights.
 
     If rows were held out of all bags, only rows on which all trees voted are used. A few of these rows were not held
-    out, but are in no bag by chance, which does not depend on their values.
+    out, but are in no bag by chance. That chance does not depend on their values.
     """
 
     def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
@@ -105,8 +105,8 @@ class Calibration:
         self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
-        """Return prediction sets of classes; for regression intervals, scaled by the spread of the trees if enough
-        trees vote on a row.
+        """Return prediction sets of classes, or intervals for regression. Intervals are scaled by the spread of the
+        trees if enough trees vote on a row.
 
         chosen  bool [rows], rows to calibrate on; None for all
 

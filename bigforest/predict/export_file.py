@@ -58,7 +58,7 @@ def export_forest(
     out : str or Path
         The file: .onnx, .treelite (`treelite.Model.deserialize`), .joblib (`joblib.load`) or .sql.
     to : {"onnx", "treelite", "sklearn", "sql"}, optional
-        The format. None means that of the ending of `out`.
+        The format. None derives it from the ending of `out`.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows of an ONNX model.
     table : str, default="rows"
@@ -120,9 +120,8 @@ def export_forest(
         if to == "onnx":
             made.write_bytes(to_onnx(files, dtype, listener).SerializeToString())
         elif to == "treelite":
-            made.write_bytes(
-                to_treelite(files, listener).serialize_bytes()
-            )  # treelite's own writing reports no full disk
+            # treelite's own writer does not report a full disk.
+            made.write_bytes(to_treelite(files, listener).serialize_bytes())
         elif to == "sklearn":
             library("joblib", "sklearn").dump(to_sklearn(files, listener), made)
         else:

@@ -43,7 +43,7 @@ from bigforest.store.levels import Levels
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     """Open the forest in the folder `path`.
 
-    Metadata and columns of the files that every forest has are checked here. Nodes are checked before they are first
+    This checks the metadata and the columns of the files that every forest has. Nodes are checked before they are first
     used for prediction (or by `Forest.check`), other files when they are read.
 
     Parameters
@@ -80,7 +80,7 @@ def opened_forest(forest: Forest | str | Path) -> Forest:
 
 
 def trees_alone(forests: Sequence[Forest], use: str, listener: Listener | None = None) -> list[Forest]:
-    """Return forests without their boosted stages. Send a notice if one has a stage; use: subject of the notice."""
+    """Return forests without their boosted stages. If one has a stage, a notice names `use`, such as "shrinking"."""
     if any(forest.files.is_refined for forest in forests):
         with watching(listener) as listener:
             listener(Notice(f"{use} is for the trees alone, so the boosted stage of the forest is left out"))
@@ -91,8 +91,8 @@ class Forest:
     """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads.
 
     `predict`, `predict_proba` and `score` are for tables, `expr` is for lazy queries. `oob` is the out-of-bag report.
-    `explain`, `plot` and `report` show why it predicts what it does. `nodes` and `features` are its trees as tables,
-    `forest[0]` is a single tree. `write` saves it.
+    `explain`, `plot` and `report` show why it predicts what it does. `nodes` and `features` are tables of its nodes
+    and features, `forest[0]` is a single tree. `write` saves it.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class Forest:
     ['a', 'b']
     """
 
-    # For other modules of the package: the files; the maker of rules of prediction; the trees in memory.
+    # For other modules of the package.
     files: ForestFiles
     rules: VoteRules
     loader: TreeLoader
@@ -185,7 +185,7 @@ class Forest:
 
     @property
     def identity(self) -> str:
-        """A text that is equal for all files of one forest: its dataspec and configuration. Other runs may share it."""
+        """Dataspec and configuration as text, the same in all files of a forest. Forests of other runs may share it."""
         return self.files.identity
 
     @property
@@ -281,8 +281,8 @@ class Forest:
 
     @property
     def revised(self) -> str | None:
-        """The change since training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined", of several the first
-        in this order; None if there was none."""
+        """The change since training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None if there was
+        none. After several changes, it is the one named first in this list."""
         return self.files.revised
 
     @property
@@ -403,8 +403,8 @@ class Forest:
         data : DataFrame, LazyFrame, table or ndarray
             A table with the training features by name: a Polars or pandas frame, a pyarrow Table or any object that
             exports an Arrow stream, a mapping of columns, a list of mappings, or a numpy array with named fields. Or a
-            numpy array or list [rows, features] with the features in the order of training, an array of objects if some
-            are categories. Or a scipy sparse matrix, of which about 64 MB of cells are made dense at a time. Null and
+            numpy array or list [rows, features] with the features in the order of training; with categories, an array
+            of objects. Or a scipy sparse matrix, of which about 64 MB of cells are made dense at a time. Null and
             NaN are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
@@ -430,14 +430,14 @@ class Forest:
         trees : iterable of int or None, default=None
             Numbers of the trees to use, such as range(50). None for all.
         coverage : float or None, default=None
-            Also return a prediction interval (regression) or a prediction set (classification) for each row that
+            For each row, also return a prediction interval (regression) or a prediction set (classification) that
             contains the true value with approximately this probability. The method is conformal prediction on
-            out-of-bag rows (Johansson et al. 2014). Classes, or bins of the
-            predicted number, are calibrated separately. Intervals are wider where the trees differ more, if enough
-            trees vote on a row.
+            out-of-bag rows (Johansson et al. 2014). Classes, or bins of the predicted number, are calibrated
+            separately. Intervals are wider where the trees differ more, if enough trees vote on a row.
         reject_above : float or None, default=None
             For classification: null for rows whose estimated error is above this limit. The estimate is the error of
-            out-of-bag rows by the probability of their predicted class, smoothed so that it does not rise with it.
+            out-of-bag rows by the probability of their predicted class, smoothed so that it never rises with that
+            probability.
         coverage_by : str, Series or None, default=None
             With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
             category are calibrated separately (Mondrian), so the coverage holds for each. Pass its name if the training
@@ -465,8 +465,8 @@ class Forest:
             For an invalid option or too little memory.
         DataError
             For a feature that is missing or of another kind, a missing value if trees split on projections of `ranks`,
-            or an unseen level if that is an error. For the values of a LazyFrame it is raised when it is collected;
-            some versions of Polars convert it to a ComputeError.
+            or an unseen level if that is an error. Errors in the values of a LazyFrame are raised when the frame is
+            collected; some versions of Polars convert them to a ComputeError.
         FormatError
             For a damaged forest.
 
@@ -614,8 +614,8 @@ class Forest:
         ------
         ConfigError
             For boosting, whose bags depend on the errors of the trees. If rows were left out or drawn by class, and the
-            forest has no out-of-bag report, such as a merged one. If groups were drawn and `group` is not given, or the
-            reverse.
+            forest has no out-of-bag report (for example a merged forest). If groups were drawn and `group` is not
+            given, or the reverse.
         DataError
             For groups that differ from those of training.
 
@@ -744,8 +744,9 @@ class Forest:
 
         Dates and times become numbers. A category becomes the index of its level among the levels of training (as in
         levels.parquet, from 0; the number of levels if it did not occur there), or the value of its level where trees
-        split on projections. Missing numbers are NaN. So are missing categories, unless trees split on projections,
-        where they have a value, or none was missing in training, where they count as levels that did not occur.
+        split on projections. Missing numbers are NaN. Missing categories are NaN too, with two exceptions: where trees
+        split on projections, they have a value; if none was missing in training, they count as levels that did not
+        occur there.
 
         Parameters
         ----------
@@ -825,8 +826,8 @@ class Forest:
         categories.
 
         scikit-learn converts rows to float32; for float32 rows the predictions are the same. It refuses infinite
-        values. For regression, the impurity of a node lacks that of its leaves, which is not stored; importances are
-        exact.
+        values. For regression, the impurity of a node does not include the impurity of its leaves, which is not stored;
+        importances are exact.
 
         Returns
         -------
@@ -891,7 +892,8 @@ class Forest:
         Parameters
         ----------
         amount : float
-            Lambda, in rows: a step below a node of n rows is multiplied by n / (n + lambda). 0 means no shrinkage.
+            Lambda, in rows: the change of the value from a node of n rows to its child is multiplied by
+            n / (n + lambda). 0 means no shrinkage.
 
         Returns
         -------
@@ -915,9 +917,9 @@ class Forest:
     def sharpen(self, power: float) -> Forest:
         """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
 
-        The result shares the files of this forest; `write` saves it as a forest. A boosted stage is dropped; otherwise
-        predicted classes do not change. The result has no out-of-bag report, because the existing one is for another
-        power.
+        The result shares the files of this forest; `write` saves it as a forest. A boosted stage is dropped; without
+        one, predicted classes do not change. The result has no out-of-bag report, because the existing one is for
+        another power.
 
         Parameters
         ----------
@@ -1014,7 +1016,9 @@ _opened: ProcessCache[Forest] = ProcessCache(2)
 def _reopened(directory: str, digest: str | None, changes: _Changes) -> Forest:
     """Return the forest in a directory, opened once for each run.
 
-    digest  identifies the run. Raises FormatError if the directory contains another run.
+    digest  text that identifies the run
+
+    Raises FormatError if the directory contains another run.
     """
 
     def opened() -> Forest:

@@ -1,7 +1,7 @@
 """Trees that are loaded in groups: positions and sizes of trees in files, and the division into groups.
 
-Within a memory budget, `choose_groups` chooses the groups, and the rows of the ranges for which each group is loaded,
-so that prediction takes the least time.
+Within a memory budget, the rows of a table are divided into ranges, and each group is loaded once for each range.
+`choose_groups` chooses the groups and the number of rows of a range so that prediction takes the least time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bigforest.forest.parts import (
 )
 from bigforest.predict.packed_trees import PackedTrees, load
 
-# Bytes, while trees are loaded, of a node; of an impure leaf per class (counts and ballot); of a term of an oblique
-# node, or a level of a node on a category (as read and as kept).
+# Bytes while trees are loaded: of a node; of an impure leaf, for each class (its count and its vote); of a term of an
+# oblique node, or a level of a node on a category (as read and as kept).
 NODE_BYTES = 16
 IMPURE_LEAF_BYTES = 12
 ENTRY_BYTES = 72
-# Bytes of a shrunk value of a leaf: in pieces, and joined.
+# Bytes of a shrunk value of a leaf: 8 in the pieces as computed, and 8 in the array that joins them.
 SHRUNK_BYTES = 16
 
 # Most bytes of reading trees, per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
@@ -57,7 +57,7 @@ def loaded_tree_bytes(
     """
     if lambdas:
         return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
-    # A number takes as much as the counts of two classes.
+    # The value of a regression leaf takes as much as the counts of two classes.
     return NODE_BYTES * nodes + IMPURE_LEAF_BYTES * max(classes, 2) * impure + ENTRY_BYTES * entries
 
 
@@ -152,7 +152,7 @@ class Trees(NamedTuple):
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:
-        """Return the places of the trees of some entries, one in each file that has some of them."""
+        """Return the spans of the trees of some entries: one for each file that contains any of these trees."""
         trees, spans, before = self.numbers(entries), list[Span](), 0
         begin, end = (int(self.nodes[:entry].sum()) for entry in (entries.start, entries.stop))
         for path, of_part, _, rows in self.parts:
@@ -165,8 +165,8 @@ class Trees(NamedTuple):
     def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
         """Load the trees of some entries. They may use any feature of `used`.
 
-        made  function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
-              rows; None to load them for prediction
+        made  function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
+              for routing rows; if None, for prediction
 
         Raises FormatError for damaged nodes, or if the files have other trees than when they were outlined.
         """

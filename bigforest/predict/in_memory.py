@@ -83,7 +83,8 @@ def predict(
         return answer.to_arrow()
     import pandas as pd
 
-    if set(answer.dtypes) == {pl.Float64} and not any(answer.null_count().row(0)):  # Arrow's threads take longer
+    # to_pandas starts Arrow's threads, which takes longer.
+    if set(answer.dtypes) == {pl.Float64} and not any(answer.null_count().row(0)):
         return pd.DataFrame(answer.to_numpy(), data.index, answer.columns)
     answered = answer.to_pandas()
     answered.index = data.index
@@ -215,7 +216,7 @@ def _predict_batches(
 
     Logs a notice if many rows have unseen levels.
     """
-    workers = resources.workers if count > 1 else 1  # asking the system takes as long as reading one row
+    workers = resources.workers if count > 1 else 1  # counting processors takes as long as reading one row
     tally = UnseenLevels() if count >= FEWEST_ROWS else None
     if resources.memory is None and count <= at_once:
         predictor = loader.predictor(rule)

@@ -32,7 +32,7 @@ _AS_TRAINED = "give that column as it was in training"
 
 
 class BagInputs(NamedTuple):
-    """Data of a forest from which its bags are drawn, in place of the Store of a Sampler.
+    """Data from which the bags of a forest are drawn. A Sampler reads them in place of a Store.
 
     target  class of each row, if bags are drawn by class; empty otherwise.
     groups  group of each row, if whole groups are drawn; None otherwise.

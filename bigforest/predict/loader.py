@@ -182,7 +182,7 @@ class TreeLoader:
         means: NDArray[np.float64] | None,
         values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
-        """Return a predictor of a group of trees, without their counts; or of all trees that the rule selects.
+        """Return a predictor of a group of trees (without their counts), or of all trees that the rule selects.
 
         trees   numbers of the trees of the group; None for all trees
         means   float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees

@@ -82,8 +82,8 @@ class PackedTrees(NamedTuple):
     def leaf_votes(self, vote: str, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Return the votes of each row of `counts`, float64 [impure leaves, classes], see `leaf_votes`.
 
-        weights  float64 [trees], factors of the votes of the trees, for which every leaf must have a row in `counts`;
-                 None for equal weights
+        weights  float64 [trees], factors of the votes of the trees; every leaf must then have a row in `counts`. None
+                 for equal weights
         """
         votes = leaf_votes(self.counts, vote)
         if weights is None:
@@ -134,8 +134,8 @@ def load(
 
     used     positions of the features that rows will have; None for the features that nodes split on.
     lambdas  lambdas of the leaf values; empty for leaves as grown.
-    made     function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
-             rows. None to load trees for prediction.
+    made     function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
+             for routing rows; if None, for prediction.
 
     Memory: `loaded_tree_bytes` (groups.py) of all trees, and LOADING_BYTES per thread. Raises FormatError for a part
     that is damaged or has other trees, for features that are not in `used`, and for more than 4,294,967,295 nodes.
@@ -168,7 +168,7 @@ class _Trees(NamedTuple):
     counts  pieces of `counts` of PackedTrees.
     terms   terms of the oblique nodes, piece by piece, without other nodes.
     levels  levels of the nodes on categories, likewise.
-    blocks  number of blocks of all directions.
+    blocks  number of blocks of all directions. A block has TERMS terms of one direction (flat_tree.py).
     sets    number of nodes on categories.
     """
 
@@ -287,7 +287,7 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     # The lowest ballot of a leaf with a row in `counts`, and the number that is added to ballots. If leaves have
-    # values, every leaf has a row, and its ballot was packed as for values of one column.
+    # values, every leaf has a row, and its ballot was packed as if `counts` had one column.
     lowest, raised = (1, counts.shape[1] - 1) if counts.dtype == np.float64 else (counts.shape[1], 0)
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
@@ -367,7 +367,7 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     return LevelSets(np.uint64(features), mask, low, span, first, words)
 
 
-# Nodes that are listed together, and how many of them threads sort at a time, with the bytes of each of these.
+# Most nodes that are listed together; how many of them all threads sort at a time; bytes of a node while it is sorted.
 LISTED_NODES = 1 << 23
 ORDERED_NODES = 1 << 18
 ORDERED_BYTES = 28
@@ -380,8 +380,8 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
 
     used  features, by their places in links (kernels/predict/flat_tree.py)
 
-    Dictionaries may be larger than memory. So each is read from its first value to its last, with up to LISTED_NODES
-    nodes on its feature in memory in ascending order of their thresholds: once, unless there are more nodes.
+    Dictionaries may be larger than memory. So each is read from its first value to its last, once if at most
+    LISTED_NODES nodes are on its feature. These nodes are in memory, sorted by threshold in batches.
 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.
@@ -442,6 +442,6 @@ def _replace_of_features(
                 batch[:] = batch[thresholds[2 * batch.astype(np.int64)].argsort()]
         # Each piece begins with the last value of the one before.
         for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
-            values = low[begin : begin + _PIECE].copy()  # copied: a map would be read at random
+            values = low[begin : begin + _PIECE].copy()  # copied: a mapped file would be read at random
             whole = begin + _PIECE >= low.size
             batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, whole) :] for batch in batches]

@@ -147,11 +147,11 @@ def plan_passes(
     # Up to three copies of a batch exist at once: as read, rechunked, and as written. The same holds for its
     # predictions.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
-    # Votes are kept between groups and, for quantiles, the leaf of every tree, in addition to a chunk of leaves.
+    # Kept between groups: the votes; for quantiles, the leaf of every tree; for the spread, three sums.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (24 if spread else 0)
     table_rows = max(1, shape.rows)
     tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
-    chunk = 8 * LEAF_CELLS if quantiles else 0
+    chunk = 8 * LEAF_CELLS if quantiles else 0  # leaves of the chunk of rows of a thread
     fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)
     smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)

@@ -1,7 +1,8 @@
 """Rows of tables and arrays in the form that trees read: numbers, and codes of levels, in tiles. NaN is missing.
 
 `check_schema` finds the features of a forest in a table. `Reader` converts a table or array to a `RowBatch`, which
-fills the tiles of the kernels. `UnseenLevels` counts levels that did not occur in training.
+fills tiles: arrays of some rows, feature by feature, which the kernels read. `UnseenLevels` counts levels that did not
+occur in training.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 # Unseen levels are not counted in tables of fewer rows: a single row stays fast, and shares of a few rows say little.
 FEWEST_ROWS = 10
-# Share of the rows with an unseen level above which a column is named.
+# A column is named in a notice if more than this share of its rows has an unseen level.
 _SHARE = 0.1
 # Most columns, and most levels of a column, that a message names.
 _COLUMNS = 5
@@ -396,7 +397,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
-        if missing[0] in schema:  # the column is nested, and was not in training
+        if missing[0] in schema:  # the column is nested now, but was not nested in training
             hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
         noun = "feature" if len(missing) == 1 else "features"
         names = listed(list(map(repr, missing)), 5)
@@ -485,7 +486,7 @@ class Reader:
         nested: dict[str, _Use] = {}
         for at, place in enumerate(used):
             found = features.located[int(place)]
-            if found.path or found.column in columns:  # all features of an absent struct are one column
+            if found.path or found.column in columns:  # all features of a struct without values are one column
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[found.column] = _Use(at, int(place))
@@ -576,7 +577,7 @@ class Reader:
         return pl.Series(self.spec.missing_words, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
 
     def _without_words(self, series: pl.Series) -> pl.Series:
-        """Return a column with nulls for the words that meant missing values in training, and for these as numbers."""
+        """Return a column with nulls for words that meant missing values in training, and for numbers they spell."""
         if is_text_type(series.dtype):
             found = series.cast(pl.String).is_in(list(self.spec.missing_words))
         elif series.dtype.is_numeric():

@@ -5,7 +5,7 @@ weight.
 
 adaboost (Freund and Schapire 1997, by resampling): the error e of a tree is the share of the weight that it is wrong
 on. The rows it is wrong on are weighted up until they have half of the weight, and the vote of the tree has the weight
-log((1 - e) / e). In this formula e is clipped to the range from m to 1/2 - m, m = 0.5 / (rows + 1), so every vote is
+log((1 - e) / e). In this formula e is clipped to the range from d to 1/2 - d, d = 0.5 / (rows + 1), so every vote is
 finite and above 0. After a tree without errors, or with e >= 1/2, all weights are equal again (Breiman 1998).
 
 A tree is wrong on a row if the most frequent class of the leaf, the lowest among ties, is not the class of the row.

@@ -389,7 +389,7 @@ def _key_columns(
 ) -> list[pl.Series]:
     """Return the columns that are only in names of folders, with a value for each file: integers, dates or text.
 
-    rows  function of the number of a file and the name of a column, returns the column.
+    rows  function that returns a column of a file, from the number of the file and the name of the column.
 
     Raises DataError if the folders of files name different columns, or a file contradicts its folder.
     """
@@ -425,7 +425,7 @@ def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> 
 
 
 def _infer_type(values: pl.Series) -> pl.Series:
-    """Return texts as integers or dates, if all are, and no two different texts, such as 1 and 01, are one integer."""
+    """Return texts as integers or dates, if all can be. If different texts are one integer, as 1 and 01, keep texts."""
     with contextlib.suppress(pl.exceptions.PolarsError):
         numbers = values.cast(pl.Int64)
         return numbers if numbers.n_unique() == values.n_unique() else values
@@ -557,7 +557,7 @@ def _common_schema(
 ) -> dict[str, pl.DataType]:
     """Return the columns of a table in several files, with a type that holds the values of all files.
 
-    part  function of the number of a file, returns its table.
+    part  function that returns the table of a file, from the number of the file.
 
     Raises DataError unless all files have the same columns among those that are read, in any order, and each column has
     one type, or types of one kind: numbers, text, dates and datetimes, durations. The type in a file without values of

@@ -36,7 +36,7 @@ _POLARS_UNITS = {
     **{f"m8[{unit}]": "m8[ms]" for unit in "WD"},
 }
 
-# Packages of tables and columns whose classes may be derived from, as GeoDataFrame is from DataFrame of pandas.
+# Packages of tables and columns. A class derived from one of theirs counts as theirs: GeoDataFrame as one of pandas.
 _PACKAGES = ("pandas", "pyarrow", "scipy", "dask")
 
 _BEYOND = "some of its times are beyond the range of the unit that holds them"
@@ -91,7 +91,7 @@ def plain_array(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_doubles(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of long doubles as float64, others unchanged. Raises DataError if one is not exact in float64."""
+    """Return an array of long doubles as float64, others unchanged. Raises DataError if a value is not exact."""
     if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
         return array
     with np.errstate(over="ignore"):
@@ -631,7 +631,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def package_of(data: Any) -> str:
-    """Return the name of the package of the class of an object, or of the class of a table that it is derived from."""
+    """Return the package of an object's class; if the class is derived from one of _PACKAGES, that package."""
     names = [kind.__module__.partition(".")[0] for kind in type(data).__mro__]
     return next((name for name in names if name in _PACKAGES), names[0])
 

@@ -87,7 +87,8 @@ def open_source(
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
     wide = [name for name in source.schema if reading.needs(name) and _is_wide(source, name)]
     floats = [name for name, dtype in source.schema.items() if name in reading.categories and dtype.is_float()]
-    coded = [name for name in floats if source.is_whole(name)]  # integers with missing values, in other libraries
+    # Other libraries hold integers with missing values as floats.
+    coded = [name for name in floats if source.is_whole(name)]
     return source.retyped(dict.fromkeys(wide, pl.Float64()) | dict.fromkeys(coded, pl.Int64()))
 
 
@@ -107,7 +108,7 @@ def _is_wide(source: Source, name: str) -> bool:
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
-    """Return a table other than a path as a frame: of a lazy query its result, of a stream or dataset all batches.
+    """Return a table other than a path as a frame: the result of a lazy query, all batches of a stream or dataset.
 
     Raises DataError, and ConfigError in a forked process.
     """
@@ -141,7 +142,7 @@ def _unreadable(fault: str) -> DataError:
 
 
 def declared_categories(data: Any) -> dict[str, bool]:
-    """Return `numeric_categories` of a table, or of the first batch of the first file of a path of Arrow files."""
+    """Return `numeric_categories` of a table. For a path of Arrow files, use the first batch of the first file."""
     if not isinstance(data, str | os.PathLike):
         return numeric_categories(data)
     with suppress(DataError):  # opening the table raises it again

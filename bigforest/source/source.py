@@ -66,7 +66,7 @@ class FileStamp(NamedTuple):
     def check(self, *, renamed: bool) -> None:
         """Raise DataError if the file of this name has changed.
 
-        renamed  True to accept a file that was only renamed or linked, if `check_open` has checked each opening of it.
+        renamed  True to accept a file that was only renamed or linked. Only for files that are checked at each opening.
         """
         try:
             now = FileStamp.of(self.path)
@@ -365,7 +365,9 @@ def _open_again(
 def source_of_files(
     files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, shapes: Sequence[ParquetShape] = ()
 ) -> Source:
-    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without a column.
+    """Return the Source of Parquet files of one table, in order.
+
+    Raises DataError, naming `where`, if the table has no columns.
 
     shapes  shapes of the files, with one schema for all, to which columns are cast; empty to read the files.
     """
@@ -483,7 +485,10 @@ def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.Laz
 
 
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
-    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError without a column."""
+    """Return the Source of a table in memory, or of the scan of Parquet `files`.
+
+    Raises DataError, naming `where`, if the table has no columns.
+    """
     schema = dict(frame.collect_schema())
     rows = frame.select(pl.len()).collect().item()
     _check_columns(where or name, schema)
