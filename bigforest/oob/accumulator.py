@@ -24,8 +24,8 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 class OobAccumulator(NamedTuple):
     """Votes on a range of rows; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
-    votes       float64 [rows, classes], or [rows, 1] for numbers. To choose lambda (shrinkage of leaves) float64
-                [rows, lambdas], with each lambda: votes for the true class, or sums of predicted numbers
+    votes       float64 [rows, classes], or [rows, 1] for numbers. With several lambdas (shrinkage of leaves) float64
+                [rows, lambdas], votes for the true class, or sums of predicted numbers
     voters      uint32 [rows], number of trees that voted
     prediction  uint16 [rows], predicted class; empty with lambdas, and for regression, where votes / voters is
                 predicted

@@ -2,8 +2,8 @@
 
 Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/out_of_bag.py). `OobTrees`
 collects these files, and finds the leaves that are missing: a run may have been killed between writing a part and its
-leaves, and the files of a finished forest are removed. The exact weights (weigh.py) and the targets of leaves, and
-boosting, also need the leaves of bag rows (`route_span`, `leaves_of_rows`).
+leaves, and the files of a finished forest are removed. Exact weights (weigh.py), the targets of leaves, and boosting
+also need the leaves of bag rows (`route_span`, `leaves_of_rows`).
 
 How rows are routed:
 

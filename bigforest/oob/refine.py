@@ -81,7 +81,8 @@ _CELL_VISITS = 2.2
 # Number of counts and sums of a node that fit in the cache of a core, and the factor of the time if there are more,
 # measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
-# Predicting a row by the stage takes at most _PREDICTION_SHARE of the time by the forest. Times in units of 0.2 ns:
+# Predicting a row by a stage of several rounds takes at most _PREDICTION_SHARE of the time by the forest. Times in
+# units of 0.2 ns:
 #     a tree of the forest   the square of its levels (deep trees leave the caches) plus _FOREST_OUTPUT per output
 #     a tree of the stage    _TREE_UNITS plus _STAGE_OUTPUT times the root of the outputs (they stay in the caches)
 #     the link               _LINK_UNITS per output
@@ -195,6 +196,8 @@ def _evaluated_up_to(most: float) -> int:
 def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
     """Return the most rounds with which predicting by the stage takes _PREDICTION_SHARE of the forest's time or less.
 
+    The number is one of _EVALUATED, so at least 1 even if that takes longer.
+
     leaves  mean number of leaves of a tree of the forest
     """
     forest = config.trees * (math.log2(leaves) ** 2 + outputs * _FOREST_OUTPUT)
@@ -208,7 +211,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     leaves  mean number of leaves of a tree of the forest
 
     Returns the trees of the stage, and the choice of rounds. There are no trees (None) if the stage is not kept, the
-    target has a single class, or no row can be used.
+    target has a single class, or a sequence has no row to use.
     """
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)

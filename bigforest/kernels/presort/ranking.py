@@ -108,7 +108,7 @@ class OffsetCells(NamedTuple):
     start      uint64 [buckets + 1 or more], first item of each bucket, and the number of items
     next_item  uint64 [buckets or more], where the next item of each bucket goes
     base       uint64 [buckets or more], first offset of each bucket
-    bits       uint64 [buckets or more], bits of the largest offset of each bucket, counted from its base
+    bits       uint64 [buckets or more], bits that hold every offset of each bucket, counted from its base
     """
 
     of_cell: NDArray[np.uint32]

@@ -31,7 +31,7 @@ def make_feature_draw(features: int) -> FeatureDraw:
 
 @inlined
 def draw_feature(draw, drawn, state):
-    """Draw a feature, none of the `drawn` (uint64) earlier ones. Return the feature and the new random state."""
+    """Draw one more feature; `drawn` (uint64) are drawn already. Return the feature and the new random state."""
     perm = draw.perm
     state += GOLDEN
     j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)

@@ -23,7 +23,7 @@ from bigforest.kernels.llvm.numbers import smaller
 
 # Rows that are packed at a time: one word of each stays in the first-level cache.
 PACKED_ROWS = 512
-# Binary digits of the number of rows, and how many of them are kept in registers.
+# Room for the binary digits of a number of rows, and how many of the lowest are kept in registers.
 PLANES = 40
 _LOW_PLANES = np.uint64(3)
 _EIGHT = np.uint64(8)

@@ -106,7 +106,7 @@ def count_stops(subspace, items, begin, end):
 def best_stop(subspace, total, size, min_leaf):
     """Return the stop with the smallest error, the first among ties; 0 if no stop leaves both sides min_leaf rows.
 
-    For each class, the rows on the side that has fewer of them are errors.
+    Errors are the rows of each class on the side that has fewer of them.
     """
     left, hist = subspace.left, subspace.hist
     for k in range(np.uint64(total.size)):

@@ -134,7 +134,7 @@ def finalize_nodes(
 
 @kernel
 def describe_classes(starts, feature, right, totals, impurity, weight, value, gain):
-    """Compute weight, impurity and decrease of the nodes of trees from wide class weights.
+    """Compute weight, impurity and decrease of the nodes of trees from wide class weights (64 bits).
 
     starts   int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1]
     feature  int32 [nodes], LEAF in a leaf
