@@ -45,7 +45,7 @@ NODE_KINDS: dict[str, tuple[str, ...]] = {
 
 _TREE = Column("tree", pa.uint32(), "number of the tree, from 0")
 _ROW = Column("row", pa.uint64(), "number of the row in the training data, from 0")
-_FEATURE = Column("feature", pa.uint32(), "position in the training table")
+_FEATURE = Column("feature", pa.uint32(), "position among the features of training")
 _TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
 _REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of these trees")
 _OUT_OF_BAG = Column("rows", pa.uint64(), "rows that are out of bag for at least one tree")

@@ -1,7 +1,7 @@
 """Tables in text, CSV and NDJSON: lazy scans with types that are inferred from all rows of all files.
 
 1. Scan the files. All values of CSV are text. Values of NDJSON have JSON types; its text is only searched for dates and
-   times.
+   times, and in columns that were numbers in training also for numbers.
 2. For each column of text, list the forms (`FORMS`: how to parse a type) that can read its first value.
 3. Take the first of these forms that reads all values: of the first 1,000 rows, and then of all rows. A column without
    such a form stays text.

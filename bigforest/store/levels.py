@@ -29,7 +29,7 @@ from bigforest.storage.paths import readable
 GROUP_LEVELS = 1 << 16
 
 LEVEL_COLUMNS = (
-    Column("feature", pa.uint32(), "position in the training table"),
+    Column("feature", pa.uint32(), "position among the features of training"),
     Column("code", pa.uint32(), "in ascending order of the levels, from 0, or from 1 if values may be missing"),
     Column("level", pa.string(), "text without spaces around it, booleans as `false` and `true`, integers in digits"),
 )

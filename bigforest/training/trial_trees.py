@@ -75,7 +75,7 @@ class Errors(NamedTuple):
     squares  float64 [rows], sums of the squared errors over all outputs
     trees    float64 [rows], number of trees that left the row out
     split    bag rows of all nodes that the trees split, a measure of time
-    truth    float64 [rows], targets in the unit of the errors, for the Poisson deviance; None for other losses
+    truth    float64 [rows], targets times the factor of the errors, for the Poisson deviance; None for other losses
     """
 
     total: NDArray[np.float64]
@@ -156,7 +156,7 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
     """Task: return the errors of some trees on each row of their table.
 
-    Errors are in units of `error_unit`, so that the squares of large targets do not overflow.
+    Errors are multiplied by `error_unit`, so that the squares of large targets do not overflow.
     """
     unit = error_unit(store)
     errors: Errors | None = None
