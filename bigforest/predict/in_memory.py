@@ -1,7 +1,7 @@
 """Predictions for tables in memory, and within lazy queries, as Polars expressions.
 
 Predictions have the kind of the table: a frame for a frame, an array for an array or a list of rows. For a mapping of
-columns, or a list of mappings or tables, they are a Polars frame.
+columns, a list of mappings or tables, or an array with named fields, they are a Polars frame.
 """
 
 from __future__ import annotations

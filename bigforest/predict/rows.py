@@ -114,7 +114,7 @@ class UnseenLevels:
 MAX_NARROW_INTEGER = 2**24
 
 _FLOAT64 = np.dtype(np.float64)
-# Types whose values stay one byte in tiles.
+# If all features have these types, a value takes one byte in a tile.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
 
@@ -210,7 +210,7 @@ class RowBatch:
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
         """Return the type of tiles; narrow: True if all values are exact in float32.
 
-        Values of one byte stay one byte: tiles a quarter of the size stay in the core's cache.
+        If all features have types of _SMALL, a value takes one byte: such small tiles stay in the core's cache.
         """
         if narrow:
             return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)

@@ -27,7 +27,8 @@ from bigforest.options.train_config import TrainConfig
 # Approximate sum of all weights of adaboost: float64 holds sums of weights exactly.
 _TOTAL = 1 << 52
 _MAX_SUM = 1 << 63
-# Bytes per row: weight, sum of weights, a product, multiplicity in the bag, whether a tree is wrong, leaf.
+# Bytes per row: weight, number of wrong trees, sum of weights, a product, multiplicity in the bag, whether a tree is
+# wrong, leaf.
 ROW_BYTES = 40
 
 
