@@ -381,7 +381,8 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
     used  features, by their places in links (kernels/predict/flat_tree.py)
 
     Dictionaries may be larger than memory. So each is read from its first value to its last, once if at most
-    LISTED_NODES nodes are on its feature. These nodes are in memory, sorted by threshold in batches.
+    LISTED_NODES nodes are on its feature. These nodes are in memory. If the dictionary has more than _PIECE values,
+    they are sorted by threshold in batches.
 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.
