@@ -253,7 +253,9 @@ class TrainConfig(TrainOptions):
         for place, size in enumerate(sizes):
             if size > features:
                 table = counted(features, "feature")
-                raise ConfigError(f"the table has {table} and a subspace of them cannot have {size}")
+                raise ConfigError(
+                    f"the table has {table} and a subspace of them cannot have {size}; lower {api('subspace')}"
+                )
             count = math.comb(features, size)
             if len(range(place, self.trees, len(sizes))) > count and (self.subspace_per == "tree" or size == features):
                 most = count * len(sizes) + place
@@ -350,9 +352,10 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
         raise ConfigError(f"{fact} and a node cannot draw {config.mtry} of them; lower {api('mtry')}, or set it to all")
     rotated = config.rotated_count(features)
     if config.axis_features is not None and config.axis_features > rotated:
-        fact = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
+        fact = "the table has" if rotated == features else "axes are made from"
         raise ConfigError(
-            f"{fact} features and a set of them cannot have {config.axis_features}; lower {api('axis_features')}"
+            f"{fact} {counted(rotated, 'feature')} and a set of them cannot have {config.axis_features}; "
+            f"lower {api('axis_features')}"
         )
     if config.in_subspaces:
         config.subspace_sizes(features)

@@ -114,7 +114,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "more in a subspace": (
         lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "3"],
-        "has 2 features and a subspace of them cannot have 3",
+        "has 2 features and a subspace of them cannot have 3; lower --subspace",
     ),
     "a size twice": (
         lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "1, 1"],
