@@ -44,7 +44,10 @@ def api(name: str) -> str:
 
 
 def call(function: str, option: str, value: str) -> str:
-    """Mark a call with one option in a message: train(resume='f'), or `bigforest train --resume f` to be copied."""
+    """Mark a call with one option in a message.
+
+    `write_names` writes it as train(resume='f') in Python, and as `bigforest train --resume f` on the command line.
+    """
     return f"{_MARK}{function}{_PART}{option}{_PART}{value}{_MARK}"
 
 
@@ -152,7 +155,7 @@ class BigForestError(Exception):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of the options that the message is about, as in the Python API."""
+        """Names of the options and functions that the message marks, as in the Python API."""
         return tuple(name for marked in self.text.split(_MARK)[1::2] for name in marked.split(_PART)[:2])
 
 

@@ -1,6 +1,6 @@
 """Events of a run, sent to a listener.
 
-Algorithms emit events and know nothing about bars, logs or terminals; the command line listens and draws.
+Algorithms emit events and know nothing about bars, logs or terminals: the listeners of progress.py draw and log.
 A listener is any callable that takes one event. It is called from the thread that drives the run.
 """
 

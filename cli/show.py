@@ -123,7 +123,10 @@ def number_cell(value: float | None) -> str:
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:
-    """Return the numbers of a column as text. All have the decimals that give the largest four digits; None is ""."""
+    """Return the numbers of a column as text; None is "".
+
+    All have the same number of decimals, just enough for four significant digits of the largest number.
+    """
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0

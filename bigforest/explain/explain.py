@@ -53,7 +53,8 @@ class Section(NamedTuple):
     write    write(job, plan) writes the tables, unless they exist already.
     needs    input: the forest alone, any rows with its features, or out-of-bag rows.
     fast     True if the section is made by default.
-    options  options of `explain_forest` that the section uses, without those of all sections; None allows any.
+    options  options of `explain_forest` that the section uses, in addition to the options that every section uses; None
+             allows any.
     """
 
     help: str
@@ -247,9 +248,9 @@ def explain_forest(
     """Explain the predictions of a forest, as tables in the folder `out`.
 
     Results do not depend on threads, memory and workers. With a boosted stage (`refine`), "contributions", "shap" and
-    "interactions" are on the scale of the stage: the unit of a number, its logarithm with the impurity poisson, the log
-    odds of two classes, or the log probabilities of more classes, before scaling. Parts about trees describe the trees
-    without the stage.
+    "interactions" are on the scale of the stage. For regression, this is the predicted number, or its logarithm with
+    the impurity poisson. For two classes, it is the log odds; for more classes, the log probabilities before they are
+    scaled to the sum 1. Parts about trees describe the trees without the stage.
 
     Parameters
     ----------
@@ -274,8 +275,8 @@ def explain_forest(
     new_rows : bool, default=False
         The rows are not training rows: all of them are out of bag.
     classes : sequence or None, default=None
-        Classes to explain in contributions and dependence. None for all, or for the second of two. Refused for a
-        regression forest.
+        Classes to explain in contributions, shap, interactions, dependence and effects. None for all, or for the second
+        of two. Refused for a regression forest.
     features : sequence or None, default=None
         Features for dependence and effects: names, and pairs of names. None for the 10 with the largest decrease of
         impurity.
@@ -283,7 +284,7 @@ def explain_forest(
         Maximum number of values of a feature at which dependence is evaluated. For a category, all levels in the rows
         are used.
     individual : int, default=0
-        Rows of the sample whose individual curves of single features are kept.
+        Number of sampled rows whose own curves, for single features, are kept in addition to the mean.
     sample : int or None, default=None
         Number of rows to sample. None for 1,000 in dependence, effects and local, 100 in interactions, 10,000 in
         proximities, and all rows with a missing value in filling.

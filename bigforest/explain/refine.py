@@ -1,8 +1,9 @@
 """The boosted stage in explanations: rows are routed through its trees as through trees of the forest.
 
 Predictions are the same as in predict/refine.py. The value of a leaf of the stage is the number that it adds to scores.
-The value of an inner node is the mean of its leaves, weighted by the rows that the sequence of its tree was grown on.
-In trees of the forest, the weights are bag rows.
+The trees of the stage form sequences, each grown on a sample of the rows (forest/refinement.py). The value of an inner
+node is the mean of its leaves, weighted by their numbers of rows in this sample. In trees of the forest, the weights
+are bag rows.
 """
 
 from __future__ import annotations

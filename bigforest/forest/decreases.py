@@ -34,7 +34,7 @@ def decrease_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
 def importance(directory: Path, header: Header, executor: Executor = _HERE) -> NDArray[np.float64]:
     """Return the share of each feature in the total decrease of impurity, float64 [features].
 
-    header  of the files of trees, with levels.
+    header  common header of the part files, with the levels of categories.
 
     Decreases are summed node by node within a tree, and then tree by tree, so the result does not depend on the
     division into part files, or on the pieces in which these are read. Raises FormatError.
@@ -72,8 +72,8 @@ def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tup
 
     pieces  consecutive nodes, of whole trees or of parts of trees
 
-    The decrease of an oblique node is divided equally among its features. Decreases of a regression are in squared
-    steps of the target, so that they neither vanish nor overflow.
+    The decrease of an oblique node is divided equally among its features. Decreases of a regression are divided by the
+    square of the step to which targets are rounded (TargetSpec.step), so that they neither vanish nor overflow.
     """
     step, total, last = spec.target.step, np.zeros(len(spec.features)), -1
     for piece in pieces:

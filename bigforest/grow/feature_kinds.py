@@ -23,7 +23,8 @@ class Features(NamedTuple):
 
     codes      number of codes of each feature
     kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/scan/categorical_missing.py
-    min_level  int64 [features], the option `min_level`, as a weight of bag rows
+    min_level  int64 [features], the option `min_level` as a weight: a level whose bag rows weigh this much is never
+               joined with others
     """
 
     codes: tuple[int, ...]

@@ -35,7 +35,8 @@ _BIN_ERRORS = 10
 # Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1, this value has the narrowest
 # intervals on the data sets "choose" of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
-# A risk is rounded to a multiple of 1 / _RISK_PARTS, so that rows and errors are compared as 64-bit integers.
+# A risk is rounded to a fraction with a denominator of at most _RISK_PARTS, so that rows and errors are compared as
+# 64-bit integers.
 _RISK_PARTS = 10**9
 
 
@@ -84,7 +85,7 @@ def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 class ClassSets:
     """Sets of classes.
 
-    floors  for each class, the smallest share of the votes with which it is in the set of a row.
+    floors  for each class, the smallest probability with which it is in the set of a row.
     """
 
     floors: tuple[float, ...]
@@ -93,7 +94,10 @@ class ClassSets:
     by_spread: ClassVar[bool] = False
 
     def members(self, shares: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return True where a class is in the set of a row, bool [rows, classes]; shares: float64 of this shape."""
+        """Return True where a class is in the set of a row, bool [rows, classes].
+
+        shares  float64 [rows, classes], probabilities.
+        """
         return shares >= np.array(self.floors)
 
 
@@ -103,11 +107,13 @@ def fit_intervals(
     coverage: float,
     spread: NDArray[np.float64] | None = None,
 ) -> Intervals:
-    """Calibrate intervals on rows, in bins of the prediction with equally many rows as far as ties allow.
+    """Calibrate intervals on rows, in bins of the prediction.
 
     spread  spread of the trees on each row: errors are divided by the `difficulty`. None if all rows have difficulty 1.
 
-    A table with too few rows for two bins has one. Raises ConfigError if there are too few rows for the coverage.
+    Bins have equally many rows as far as ties allow. The last bin also has the remaining rows, if they are too few for
+    another bin. A table with too few rows for two bins has one. Raises ConfigError if there are too few rows for the
+    coverage.
     """
     rows = prediction.size
     check_enough_rows(rows, coverage)
@@ -139,7 +145,7 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
     Classes with too few rows are calibrated together, see `pooled_categories`.
 
     truth  the class of each row.
-    share  the share of the votes for the class of the row.
+    share  the predicted probability of the class of the row.
 
     Raises ConfigError if all rows together are too few.
     """
@@ -166,7 +172,7 @@ class RejectCurve(NamedTuple):
     wrong: NDArray[np.int64]
 
     def least_share(self, risk: float) -> float:
-        """Choose the smallest share of votes for the predicted class at which a row is predicted.
+        """Choose the smallest probability of the predicted class at which a row is predicted.
 
         It is 0 to predict all rows, and infinity to predict none. This threshold minimises errors minus `risk` times
         predicted rows (Chow 1970); among ties as many rows as possible are predicted. Equivalently, the error at each
@@ -190,7 +196,7 @@ class RejectCurve(NamedTuple):
 def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
     """Count the remaining errors if the least certain rows are rejected (Chow 1970).
 
-    confidence  share of the votes for the predicted class of each row.
+    confidence  probability of the predicted class of each row.
     wrong       True where the predicted class is not the true one.
     """
     order = np.argsort(-confidence, kind="stable")

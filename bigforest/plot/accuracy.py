@@ -217,7 +217,7 @@ def has_rejection(forest: Forest) -> bool:
 def rejection_table(forest: Forest) -> pl.DataFrame:
     """Return columns confidence, predicted and error, by descending confidence.
 
-    confidence  lowest share of the votes for the predicted class with which a row is predicted, not rejected
+    confidence  lowest probability of the predicted class with which a row is predicted, not rejected
     predicted   share of the out-of-bag rows that are predicted then
     error       share of wrong rows among the predicted ones
     """
@@ -231,7 +231,8 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
 
     risks  values of reject_above
 
-    Risks for which too few rows are out of bag are left out. If no row is predicted, confidence and error are null.
+    Risks for which too few rows are out of bag are left out. If all rows are predicted, confidence is 0. If no row is
+    predicted, confidence and error are null.
     """
     curve = forest.rules.calibration.reject_curve()
     lines = []
@@ -328,8 +329,10 @@ def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
     """Return columns score, found, false_alarms and precision, by descending score.
 
     score         rounded down to a multiple of 1 / STEPS; the rows with at least this score are predicted as the class
-    found         share of the rows of the class that are (recall, true positive rate); null if the class has no row
-    false_alarms  share of the other rows that are (false positive rate); null if there are no other rows
+    found         share of the rows of the class that are predicted as the class (recall, true positive rate); null if
+                  the class has no row
+    false_alarms  share of the other rows that are predicted as the class (false positive rate); null if there are no
+                  other rows
     precision     share of rows of the class among the predicted rows
     """
     step = (pl.col("score") * STEPS).floor().cast(pl.Int32)

@@ -3,8 +3,8 @@
 1. While a part of the forest is written, the splits of its trees are copied to scratch (`keeping_splits`), as arrays
    that are mapped: the system keeps their pages in memory as long as there is room, and threads share them. So a tree
    need not fit into the budget.
-2. In trees on features, `cut_exactly` converts thresholds to codes: between the codes of the rows of a node, the table
-   may have codes on both sides of the threshold.
+2. In trees on features, `cut_exactly` converts thresholds to codes. Growing knows only the codes of the rows of a node.
+   An out-of-bag row may have a code between two of these codes, on either side of the threshold.
 3. A task for each run of blocks routes the out-of-bag rows down the trees of some parts (`send_blocks`).
 4. A task for each part joins the runs into the file of leaves of the part (`join_runs`), the same as in memory.
 """
@@ -90,8 +90,8 @@ def keeping_splits(
 ) -> Iterator[tuple[KeepTree, dict[int, SplitFiles]]]:
     """Copy the splits of the trees of a part while they are written; split: types of the arrays (`split_types`).
 
-    Yields the function that the pieces of each tree must pass through, and the splits by tree. The ballots of the
-    leaves are written when the context ends.
+    Yields the function that the pieces of each tree must pass through, and the splits by tree. The ballots (votes)
+    of the leaves are written when the context ends.
     """
     splits: dict[int, SplitFiles] = {}
     # A name per attempt: the files are removed before the task has ended, while another attempt may still read its own.
@@ -228,7 +228,10 @@ def _leaves_path(run: Path, part: range) -> Path:
 
 
 def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
-    """Return the cells of a block of this many rows for routing; codes by rows are made once for all trees."""
+    """Return the cells of a block for routing. Codes are also copied in row-major order, once for all trees.
+
+    rows  number of rows of the block
+    """
     if isinstance(cells, BlockValues):
         # A CodeView has float32 as `u16` and float64 as `u32`, so their widths become 2 and 4.
         place = cells.place.copy()

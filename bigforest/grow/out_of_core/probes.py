@@ -43,7 +43,8 @@ class Direction(NamedTuple):
 
     feature  uint32 [terms], ascending
     weight   float64 [terms]
-    line     True if even a single term is projected with its weight, and the threshold is the cut itself
+    line     True if even a single term is projected with its weight. The threshold of a split is then the value at
+             which the search cut, not the midpoint of the two neighbouring projections (families/projection.py)
     """
 
     feature: NDArray[np.uint32]
@@ -84,7 +85,7 @@ def terms_of(directions: Sequence[Direction]) -> Terms:
 
 
 class Probe(Protocol):
-    """A request of a node: a class of this module, or of a family."""
+    """A request of a node: a class of this module, or of a family (grow/families/)."""
 
     def cells(self, slots: int) -> int:
         """Return the size of the answer, in counts of a histogram; slots: see NodeStats."""
@@ -145,7 +146,7 @@ class Histogram:
         return cls.ranges(number, direction, low, high, most)
 
     def cells(self, slots: int) -> int:
-        # An edge takes 8 bytes, in the search and in the request.
+        # Each edge takes 8 bytes in the request, as much as a count.
         return self.buckets * slots + self.edge.size
 
     def starts(self) -> NDArray[Any]:

@@ -74,7 +74,7 @@ _READ, _KEEP, _DATA = 0, 3, 1
 
 
 def prefetch(array, index):
-    """Prefetch array[index] (uint64). The index may be out of bounds."""
+    """Prefetch array[index]. The index is an integer, and may be out of bounds."""
 
 
 @emits(prefetch)
