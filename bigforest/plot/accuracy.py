@@ -126,14 +126,14 @@ def rounds_chart(forest: Forest) -> Any:
     table = rounds_table(forest)
     numbers = "mean Poisson deviance" if forest.config.criterion == "poisson" else "mean squared error"
     measure = numbers if forest.is_regression else "log loss"
-    x = alt.X("rounds:Q", title="rounds of the boosted stage")
+    x = alt.X("rounds:Q", title="rounds of the boosted stage", axis=alt.Axis(tickMinStep=1))
     y = alt.Y("loss:Q", title=f"out-of-bag {measure}", scale=alt.Scale(zero=False))
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
     point = base.mark_point(filled=True, size=80, color=COLORS[4], opacity=1).encode(x=x, y=y)
     point.data = chart_of(table.filter(pl.col("chosen"))).data
     captions = [
         f"the point is the number of rounds of the forest, {int(forest.rounds.amount)}; 0 are the trees alone",
-        "each row by the two sequences that do not use it, as in the report",
+        "each row is evaluated by the two of six sequences of trees grown without it, as in the report",
     ]
     line = base.mark_line(color=COLORS[0]).encode(x=x, y=y)
     return finish_chart(alt.layer(line, point), "Out-of-bag loss by rounds of the boosted stage", captions)

@@ -240,7 +240,7 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, labels: pa.Array) -> Calibrat
     for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
         class_shares = as_numpy(column, np.nan)
         if column.null_count or not ((class_shares >= 0.0) & (class_shares <= 1.0 + _ROUNDING)).all():
-            raise ValueError("a share of the votes is not from 0 to 1")
+            raise ValueError("a probability is not from 0 to 1")
         np.copyto(share, class_shares, where=codes == k)
         np.maximum(confidence, class_shares, out=confidence)
     none = np.empty(0)
