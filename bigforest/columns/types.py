@@ -459,8 +459,8 @@ def group_names(series: pl.Series) -> pl.Series:
 
 def level_text(series: pl.Series) -> pl.Series:
     """Return the text that cells are compared by: `late`, `true`, `-7`, `0.5`, `2024-03-01`; null where missing."""
-    text = _exact_text(series)
-    return text.str.strip_chars() if is_text_type(series.dtype) else text
+    text = _exact_text(series.alias(""))  # methods of text take a name such as ^a$ for a pattern
+    return (text.str.strip_chars() if is_text_type(series.dtype) else text).alias(series.name)
 
 
 def _exact_text(series: pl.Series) -> pl.Series:
@@ -487,7 +487,7 @@ def _exact_text(series: pl.Series) -> pl.Series:
 
 def _plain_text(series: pl.Series) -> pl.Series:
     """Return the text of the number that each cell means, `1` for `1.0`, `001`, `TRUE` and true; null for others."""
-    text = level_text(series)
+    text = level_text(series.alias(""))
     number = text.str.to_lowercase().replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
     sure = number.is_finite() & (number.abs() <= _LARGEST_EXACT)
     return _exact_text(number).set(~sure.fill_null(False), None)

@@ -400,7 +400,7 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
     may = rows.select(zeros).row(0, named=True) if names else {}
     twice = []
     for name in (name for name, count in may.items() if count):
-        texts = rows[name].str.strip_chars().unique()
+        texts = rows[name].alias("").str.strip_chars().unique()  # Polars takes a name such as ^a$ for a pattern
         ends = texts.filter(texts.str.contains(r"\.\d*[1-9]0+$")).str.strip_chars_end("0")
         if ends.is_in(texts.implode()).any():
             twice.append(name)
@@ -411,7 +411,7 @@ def _merged(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the columns of text in which different numbers of many digits are one float64."""
     merged = []
     for name in names:
-        texts = rows[name].str.strip_chars()
+        texts = rows[name].alias("").str.strip_chars()
         long = texts.filter(texts.str.contains(rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"))
         if len(long) and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique():
             merged.append(name)

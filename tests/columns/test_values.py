@@ -206,3 +206,10 @@ def test_coverage_by__takes_equal_values_of_other_types() -> None:
         assert forest.predict(days.with_columns(pl.col("site").cast(dtype)), **by_day).equals(expected)
     texts = table["site"].cast(pl.String).str.zfill(3)
     assert forest.predict(table, coverage=0.9, coverage_by=texts).equals(expected)
+
+
+@pytest.mark.parametrize("dtype", [pl.String, pl.Decimal(10, 2), pl.Datetime, pl.Duration, pl.Float64, pl.Boolean])
+def test_level_text__any_name(dtype: Any) -> None:
+    """A series named like a pattern is no pattern."""
+    values = pl.Series("^a$", [1, 0, None]).cast(pl.String if dtype == pl.String else dtype)
+    assert level_text(values).equals(level_text(values.alias("a")).alias("^a$"), check_names=True)

@@ -175,7 +175,7 @@ def test_frame_from_numpy__names_and_errors() -> None:
     for matrix, names, message in (
         (np.zeros(3), ["a"], "two dimensions"),
         (np.zeros((2, 2), "O"), ["a", "b"], "type object"),
-        (np.zeros((2, 2)), ["a"], "2 columns where 1"),
+        (np.zeros((2, 2)), ["a"], "2 columns, not 1 as expected"),
         (np.zeros((2, 2)), ["a", "a"], "duplicate column names 'a'"),
     ):
         with pytest.raises(DataError, match=message):
