@@ -65,7 +65,7 @@ def has_text(cells: NDArray[np.object_]) -> bool:
     try:
         cells.astype(np.float64)
     except (TypeError, ValueError):  # of the first cell that is no number, which need not be text
-        return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.flat)
+        return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.ravel().tolist())
     return False
 
 
