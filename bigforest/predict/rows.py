@@ -521,7 +521,8 @@ class Reader:
         Raises DataError for another type, and as `frame` does.
         """
         if matrix.dtype.kind in "biuf" and self.spec.missing_words:
-            found = np.isin(matrix, self._missing_numbers.to_numpy())
+            single = matrix.dtype == np.float32
+            found = np.isin(matrix, self._missing_numbers.to_numpy().astype(np.float32 if single else np.float64))
             matrix = np.where(found, np.nan, matrix) if found.any() else matrix
         features, dtype = self.spec.features, matrix.dtype
         if dtype.kind == "O" or (dtype.kind == "U" and self._categories):
@@ -581,7 +582,8 @@ class Reader:
         if is_text_type(series.dtype):
             found = series.cast(pl.String).is_in(list(self.spec.missing_words))
         elif series.dtype.is_numeric():
-            found = series.cast(pl.Float64).is_in(self._missing_numbers.implode())
+            dtype = pl.Float32 if series.dtype == pl.Float32 else pl.Float64  # as -99.9 is read into it
+            found = series.cast(dtype).is_in(self._missing_numbers.cast(dtype).implode())
         else:
             return series
         return series.to_frame().select(pl.when(~found).then(pl.first())).to_series() if found.any() else series
