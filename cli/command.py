@@ -111,7 +111,7 @@ def command(
 
 
 def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str, Choice]]) -> list[inspect.Parameter]:
-    """Return the parameters of a command: those of its function, but for each group its options."""
+    """Return the parameters of a command: the function's own, with each group replaced by its options."""
     parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         if parameter.name not in groups:

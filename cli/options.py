@@ -57,7 +57,7 @@ def option(
 
 
 def flag(text: str, *names: str, panel: str | None = None) -> Choice:
-    """Declare an option without a value. The parameters are those of `option`."""
+    """Declare an option without a value; see `option` for the parameters."""
     return option(bool, None, text, *names, default=False, panel=panel)
 
 
@@ -205,7 +205,7 @@ CONFIG_FILE = {"config_file": Choice(Annotated[str | None, _OPTION], None, None)
 
 
 def toml_of(options: Mapping[str, Any]) -> str:
-    """Return options as lines of TOML, without those that are None or empty."""
+    """Return options as lines of TOML. Options that are None or empty are left out."""
     return "".join(f"{name} = {_written(value)}\n" for name, value in options.items() if value not in (None, (), []))
 
 

@@ -84,7 +84,7 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the files of leaves of a forest, in the order of their trees, and the parts of which leaves are missing.
+    """Return the leaf files of a forest, in the order of their trees, and the parts without leaf files.
 
     parts  trees of each part, as for `check_parts`; None for the parts on disk
     """
