@@ -4,6 +4,7 @@ deadline, the same examples every time, nothing kept), that an interrupt is hear
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -63,6 +64,16 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
             monkeypatch.setattr(sys, name, stream)
 
     return replace
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Collect no garbage during a test that recurses as deeply as Python allows: a finalizer called there would fail,
+    and pytest with it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 # Shells start what runs in the background with interrupts ignored, and processes that tests start would inherit that.

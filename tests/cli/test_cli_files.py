@@ -309,6 +309,7 @@ def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
         ("target = ['a']", "c.toml: target cannot be a list"),
     ],
 )
+@pytest.mark.usefixtures("no_collection")
 def test_config__that_cannot_be(folder: Path, run: Run, text: str, message: str) -> None:
     Path("c.toml").write_text(text)
     run("train", "things.parquet", "--config", "c.toml", "--out", "f")

@@ -535,6 +535,7 @@ def test_read_forest__parquet_of_someone_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", ["[" * 100_000, "no JSON", "[1]", "{}"])
+@pytest.mark.usefixtures("no_collection")
 def test_read_forest__header_of_no_sense(metadata: str, tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / "features.parquet"

@@ -259,6 +259,7 @@ def test_open__older_version(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"format": "other"}', "[" * 100_000, "\x00"])
+@pytest.mark.usefixtures("no_collection")
 def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a store"):
         Store.open(tmp_path)

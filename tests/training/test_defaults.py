@@ -78,6 +78,7 @@ def test_from_json__options_of_later_versions_have_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"trees": ' + "9" * 5000 + "}", b"\xff\xfe\xff", None])
+@pytest.mark.usefixtures("no_collection")
 def test_from_json__what_is_no_json(text: Any) -> None:
     with pytest.raises(ConfigError, match="the configuration is not JSON"):
         TrainConfig.from_json(text)

@@ -406,6 +406,7 @@ def test_add_trees__interrupted_keeps_the_forest_until_the_end(
     assert files(out) == expected
 
 
+@pytest.mark.usefixtures("no_collection")
 def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> None:
     path = interrupted(table, tmp_path / "f") / "state.json"
     state = RunState.read(path)
