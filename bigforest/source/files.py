@@ -68,7 +68,7 @@ _EXACT_WHOLE = 2**53
 # Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
 
-# Value in the name of a Hive folder whose rows have no value.
+# Value in the name of a Hive folder that means a missing value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # First bytes of an Arrow file, except in the streaming format.
@@ -78,7 +78,7 @@ _ARROW = b"ARROW1"
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _STANDARD_INPUT = "; the command line reads standard input as -"
 
-# Kinds of tables with metadata: folder of the metadata, pattern of their files, and what reads the table.
+# Kinds of tables with metadata: folder of the metadata, pattern of the files in it, and the call that reads the table.
 _LOGGED = {
     "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
     "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
@@ -149,10 +149,10 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 
 @contextlib.contextmanager
 def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
-    """Unpack compressed files in `scratch`, and yield all files. Errors of the block name the compressed files.
+    """Unpack compressed files in `scratch`, and yield all files. Unpacked files are removed at the end of the block.
 
-    An error of the system names the unpacked file, which may be on another disk. Unpacked files are removed at the end
-    of the block.
+    Errors of the block about the content of a file name the compressed file. Errors of the system name the unpacked
+    file, which may be on another disk.
     """
     plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:
@@ -211,7 +211,7 @@ class _Table(NamedTuple):
     """The files of a table, unpacked.
 
     path   path, folder or glob of the table, for messages
-    name   name of the table
+    name   name of the table, as in `Source`
     keys   for each file, the columns and values in the names of its folders, see `_partitions`
     """
 
@@ -228,6 +228,7 @@ class _Table(NamedTuple):
 
 
 def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    """Return the Source of unpacked files. Raises DataError if they are of several kinds."""
     kinds = {kind_of_file(file) or "" for file in table.files}
     if len(kinds) > 1:
         raise DataError(f"{table.path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
@@ -275,7 +276,7 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
 
 
 def _parquet_source(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
-    """Return the Source of Parquet files, which are copied only to add columns in the names of their folders."""
+    """Return the Source of Parquet files, which are copied only if the names of their folders add columns."""
     path, name, files, keys = table
     shapes = [parquet_shape(file, reading) for file in files]
     parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
@@ -483,7 +484,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
 def _check_plain(folder: Path, path: str | Path) -> None:
     """Raise DataError if a folder is a table whose metadata say which of its files are valid, or lies in such a table.
 
-    In an object store, the folders above it are not looked at.
+    In an object store, the folders above it are not checked.
     """
     folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
     for place in folders:
@@ -522,8 +523,8 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _readable_files(files: list[Path]) -> list[Path]:
-    """Return the files. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed since it
-    was listed: its rows would be left out."""
+    """Return `files` unchanged. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed
+    since it was listed: its rows would be left out."""
     if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
         gone = (
             "is a link to a file that does not exist"
@@ -559,9 +560,9 @@ def _common_schema(
 
     part  function that returns the table of a file, from the number of the file.
 
-    Raises DataError unless all files have the same columns among those that are read, in any order, and each column has
-    one type, or types of one kind: numbers, text, dates and datetimes, durations. The type in a file without values of
-    the column does not matter: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats.
+    Of the columns that are read, all files must have the same, in any order. The types of a column must be equal or of
+    one kind: numbers, text, dates with datetimes, or durations. The type in a file where the column has no values does
+    not matter: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats. Raises DataError otherwise.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):
@@ -589,7 +590,7 @@ def _common_type(
         common = _joined_all([types[place] for place in valued])
         if common is None:
             first = valued[0]
-            second = next(place for place in valued if _common_dtype(types[first], types[place]) is None)
+            second = next(place for place in valued if _joined(types[first], types[place]) is None)
             raise DataError(
                 f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
                 "convert one of them"
@@ -608,11 +609,12 @@ def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
     """Return a type that holds the values of all types; None if they are of different kinds."""
     common: pl.DataType | None = pl.Null()
     for dtype in types:
-        common = None if common is None else _common_dtype(common, dtype)
+        common = None if common is None else _joined(common, dtype)
     return common
 
 
-def _common_dtype(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
+def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
+    """Return a type that holds the values of both types; None if they are of different kinds."""
     if first == second or second == pl.Null:
         return first
     if first == pl.Null:

@@ -36,7 +36,7 @@ _POLARS_UNITS = {
     **{f"m8[{unit}]": "m8[ms]" for unit in "WD"},
 }
 
-# Packages of tables and columns. A class derived from one of theirs counts as theirs: GeoDataFrame as one of pandas.
+# Packages of tables and columns. A class derived from their classes counts as theirs: GeoDataFrame as pandas.
 _PACKAGES = ("pandas", "pyarrow", "scipy", "dask")
 
 _BEYOND = "some of its times are beyond the range of the unit that holds them"
@@ -91,7 +91,7 @@ def plain_array(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_doubles(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of long doubles as float64, others unchanged. Raises DataError if a value is not exact."""
+    """Return an array of long doubles as float64, others unchanged. Raises DataError if float64 lacks a value."""
     if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
         return array
     with np.errstate(over="ignore"):
@@ -244,7 +244,7 @@ def _arrow_series(array: Any) -> pl.Series:
 
 
 def numeric_categories(table: Any) -> dict[str, bool]:
-    """Return, by name, True for each column of categories of whole numbers or booleans, False for others.
+    """Return for each column, by name, True if it has categories of whole numbers or booleans.
 
     Such columns are categories of pandas and dictionaries of Arrow, without an order or in another order than by value.
     Polars would read them as numbers. Categories of floats that are all whole are True as well, if their levels are
@@ -318,7 +318,7 @@ def _are_whole(levels: Collection[Any]) -> bool:
 class SparseRows:
     """A sparse matrix of scipy whose rows are made dense when they are requested.
 
-    Holds a copy of the matrix as CSR, unless it is CSR. Raises DataError unless its cells are plain numbers.
+    Holds a copy of the matrix as CSR, unless it is CSR already. Raises DataError unless its cells are plain numbers.
     """
 
     def __init__(self, matrix: Any) -> None:
@@ -460,7 +460,11 @@ def in_another_order(table: Any, values: Any) -> bool:
 
 
 def series_of(values: Any, name: str | None, role: str) -> pl.Series:
-    """Return the values of a column as a Series, named `name`, or as the values are named. Raises DataError."""
+    """Return the values of a column as a Series. Raises DataError.
+
+    name  name of the Series; None for the name of the values.
+    role  name of the values in messages.
+    """
     try:
         series = _series(values)
     except DataError as error:
@@ -549,7 +553,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
 
 
 def _differs(column: pl.Series, values: list[Any]) -> bool:
-    """Return True if floats of Polars may differ from values: NaN is not missing, and large integers are rounded."""
+    """Return True if the floats that Polars made of values may differ: NaN, which means missing, or large integers."""
     return column.is_nan().any() or any(type(cell) is int for cell in values)
 
 
@@ -562,7 +566,10 @@ def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _common_times(cells: list[Any]) -> NDArray[Any]:
-    """Return times of numpy, None for missing times, in the finest of their units. Raises ValueError as `_in_unit`."""
+    """Return times of numpy, or None for missing times, as an array in the finest of their units.
+
+    Raises ValueError as `_in_unit`.
+    """
     present = [cell for cell in cells if cell is not None]
     times = np.array(present)
     if any(
@@ -595,7 +602,7 @@ def _are_finite(values: list[Any]) -> bool:
 
 
 def _from_numbers(values: list[Any]) -> pl.Series:
-    """Return numbers, None for missing ones, as integers, as decimals, or otherwise as floats.
+    """Return numbers, or None for missing ones, as a column of integers, of decimals, or otherwise of floats.
 
     Raises ValueError for an integer, decimal or long double that would change as a float. A decimal does not change if
     it is the shortest text of the float, such as 0.1.
@@ -649,14 +656,14 @@ def is_matrix(data: Any) -> bool:
 def has_named_columns(data: Any) -> bool:
     """Return True for a mapping of columns, a list of mappings or of tables, a structured array, and a path.
 
-    False for a frame: the caller tells frames by their packages.
+    False for a frame: the caller recognises frames by their packages.
     """
     first = next(iter(data), None) if isinstance(data, list) else None
     structured = isinstance(data, np.ndarray) and data.dtype.names is not None
-    return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_piece(first)
+    return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_table(first)
 
 
-def _is_piece(table: Any) -> bool:
+def _is_table(table: Any) -> bool:
     return hasattr(table, "__arrow_c_stream__") and hasattr(table, "columns")
 
 
@@ -670,7 +677,7 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
-    if data and all(map(_is_piece, data)):
+    if data and all(map(_is_table, data)):
         frames = [frame_in_memory(piece, reading) for piece in data]
         try:
             return pl.concat([frame for frame in frames if frame is not None])

@@ -49,7 +49,7 @@ IN_MEMORY = "data"
 _DIGITS = 18
 # Rows read at a time.
 _BATCH_ROWS = 1 << 16
-# Files smaller than this, in bytes, open at once even if they are not Parquet.
+# Tables in files of fewer bytes open quickly, even if they are not Parquet.
 _QUICK_BYTES = 1 << 24
 
 
@@ -65,12 +65,13 @@ def open_source(
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
              DataFrame or LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas
              DataFrame; a numpy array or a list of rows (columns x0, x1, ...), a list of tables, a mapping of
-             columns, a sparse matrix of scipy; a pair (X, y) of one of these and the column target; anything else
+             columns, a sparse matrix of scipy; a pair (X, y) of one of these and the target column; anything else
              that exports an Arrow stream.
     scratch  existing folder. A table neither in Parquet files nor in memory is streamed once into Parquet files in
              this folder, and so are a sparse matrix and Parquet files in folders that are named by columns. Keep these
              files as long as the Source is used.
-    memory   memory budget of the process, or None. The memory of a lazy query is known only later (Source.spooled).
+    memory   memory budget of the process, bytes, or None. Only the streaming of files is checked against it here; for
+             other tables, see Source.spooled.
     reading  how columns are read.
 
     Raises
@@ -93,8 +94,10 @@ def open_source(
 
 
 def _is_wide(source: Source, name: str) -> bool:
-    """Return True if a column of integers or decimals has a value of more than 64 bits, and float64 holds all values,
-    exactly or as their shortest text."""
+    """Return True if a column of integers or decimals has a value of more than 64 bits, and float64 holds all values.
+
+    A float holds a value that equals it, or that is its shortest text, such as 0.1.
+    """
     dtype = source.schema[name]
     if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
         return False
@@ -163,7 +166,7 @@ def check_csv(data: Any, missing: Sequence[str]) -> None:
 
 
 def opens_quickly(data: Any) -> bool:
-    """Return True if a table opens at once, and any number of times. Raises DataError for a path without a table."""
+    """Return True if opening a table takes little time and can be repeated. Raises DataError for a path without one."""
     if isinstance(data, str | Path):
         files = find_files(data)[1]
         return kind_of_file(files[0]) == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
@@ -209,12 +212,12 @@ def _reader(data: Any) -> Any:
 
         if isinstance(data, ds.Dataset):
             # The defaults read hundreds of megabytes ahead.
-            return data.scanner(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1).to_reader()
+            return data.scanner(batch_size=_BATCH_ROWS, batch_readahead=1, fragment_readahead=1).to_reader()
         if isinstance(data, pa.RecordBatchReader):
             return data
     if (reader := arrow_stream(data)) is not None:
         return reader
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a table of Polars, pandas, pyarrow or DuckDB, an "
-        "array, a list of rows, a mapping of columns, a sparse matrix, or a file where one is read"
+        "array, a list of rows, a mapping of columns or a sparse matrix; functions that read files take a path, too"
     )

@@ -4,9 +4,10 @@ Arrow reads Parquet files, a page of each column at a time. Polars reads tables 
 cannot read. Arrays that Arrow reads are validated before Polars gets them (storage/arrow.py).
 
 A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
-of different rows would be combined. So each file gets a stamp before it is first opened. The stamp is compared
+of the old and the new content would be combined. So a `FileStamp` of each file is made before it is first opened. The
+stamp is compared
 1. with the open file, whenever a Parquet file that is read in place is opened again;
-2. with the file of that name, at the end of each stage that reads the table.
+2. with the file that has the name then, at the end of each stage that reads the table.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class FileStamp(NamedTuple):
     path        the file.
     size        bytes.
     written_ns  time of the last change of the content.
-    place       device and inode; None in an object store, and for other machines, since device numbers differ there.
+    place       device and inode. None in an object store, and in a stamp sent to another process, because device
+                numbers differ between machines.
     status_ns   time of the last change of the inode, also by renaming and linking; None where `place` is None.
     """
 
@@ -66,7 +68,7 @@ class FileStamp(NamedTuple):
     def check(self, *, renamed: bool) -> None:
         """Raise DataError if the file of this name has changed.
 
-        renamed  True to accept a file that was only renamed or linked. Only for files that are checked at each opening.
+        renamed  True to accept a file that was only renamed or linked: for files that are also checked when opened.
         """
         try:
             now = FileStamp.of(self.path)
@@ -100,8 +102,8 @@ def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator
 
 
 def stamps_behind(data: Any) -> list[FileStamp]:
-    """Return stamps of the files that a lazy query or a pyarrow dataset names. Of many files, a query names the first
-    only."""
+    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query names only the first of three or
+    more files."""
     names: list[str] = []
     if isinstance(data, pl.LazyFrame):
         with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
@@ -121,8 +123,8 @@ class Reading(NamedTuple):
     """Options of reading a table.
 
     separator  character between the values of CSV files; None to find it in the header.
-    numbers    columns of numbers in CSV and NDJSON files: texts are parsed, and a column of only "NA" and the like has
-               no values instead of text.
+    numbers    columns of numbers in CSV and NDJSON files: texts are parsed, and a column that has only words such as
+               "NA" becomes a column without values, not of text.
     missing    texts that mean a missing value in every column of CSV files.
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
@@ -130,9 +132,9 @@ class Reading(NamedTuple):
     categories columns of whole numbers that are categories: floats are read as integers, if all of them are whole.
     empty      True if a table may have no rows.
     target     name of the column of y in a pair (X, y); None for the name that y has, or "target" if it has none.
-    kept       columns of CSV and NDJSON files whose text is needed: if the values are not text, a column `text_name`
-               is added.
-    usual      separator of the training table, used for new files whose header it divides; None for none.
+    kept       columns of CSV and NDJSON files whose text is needed: if the values are parsed, a column of the original
+               text is added, named by `text_name`.
+    usual      separator of the training table, used for new files whose header it divides; None if not known.
 
     A column that is not read may have any values. If reading it fails, it becomes a column without values.
     """
@@ -157,7 +159,7 @@ EVERYTHING = Reading()
 
 
 def text_name(name: str) -> str:
-    """Return the name of the column that has the text, as in the file, of a column of numbers or dates."""
+    """Return the name of the added column that has the original text of the parsed column `name`."""
     return f"\1text of {name}"
 
 
@@ -179,12 +181,12 @@ class Source:
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
     rows     number of rows.
-    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits); None
-             for other files. A projection or slice of the scan reads only what it returns.
+    frame    a table in memory, or the lazy scan of Parquet files that Arrow cannot read (integers of 128 bits); None
+             for other files.
     files    Parquet files, in order; none for a table in memory.
     spooled  estimated anonymous memory of streaming the table into `files`, bytes; 0 for a table read in place.
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
-    separator  character between the values of CSV files, if the user named one.
+    separator  character between the values of CSV files, if the user named one; else None.
     notices  messages about how columns of CSV files are read.
     coded    columns of numbers or booleans that were categories in pandas or Arrow, before they were written to a file
              or stream.
@@ -202,9 +204,9 @@ class Source:
     coded: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
-        """Pickle a source of files as their paths, stamps and schema, and a table in memory with its content.
+        """Pickle files as paths, stamps and schema, and a table in memory with its content.
 
-        Only what is needed to read the table is kept: not `spooled`, `separator`, `notices` and `coded`.
+        Reading does not need `spooled`, `separator`, `notices` and `coded`, so they are left out.
         """
         if not self.files:
             return Source, (self.name, self.schema, self.rows, self.frame)
@@ -219,7 +221,7 @@ class Source:
         )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
-        """Return the source with other types of some columns: cast now in memory, in files when they are read."""
+        """Return the source with some columns cast: a table in memory now, files when they are read."""
         schema = self.schema | dict(types)
         frame = None if self.frame is None or not types else cast_to(self.frame, schema)
         if frame is not None and not self.files:
@@ -241,9 +243,9 @@ class Source:
         return True
 
     def exceeds(self, name: str, most: int) -> bool:
-        """Return True if an integer, or the integer that stores a decimal, is above `most` or below -`most`.
+        """Return True if a column of integers has a value above `most` or below -`most`. Raises DataError.
 
-        Raises DataError.
+        Of decimals, the integers that store them are compared.
         """
         for batch in self.batches([name], _BATCH_ROWS):
             present = physical(batch.to_series()).drop_nulls()
@@ -271,8 +273,8 @@ class Source:
     ) -> Iterator[pl.DataFrame]:
         """Yield the named columns of the rows first .. stop - 1, in order, in frames of `rows` rows and one chunk.
 
-        The last frame may be shorter. Memory: a frame or two, and a page or two of each column, for row groups of any
-        size. Raises DataError if the columns cannot be read.
+        The last frame may be shorter. `stop` None means all rows from `first` on. Memory: a frame or two, and a page or
+        two of each column, for row groups of any size. Raises DataError if the columns cannot be read.
         """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
@@ -286,7 +288,7 @@ class Source:
         """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows."""
         from bigforest.storage.arrow import frame_of, naming_faults
 
-        begin = 0
+        begin = 0  # row of the table with which the next file begins
         for path, stamp in zip(self.files, self.stamps or [None] * len(self.files), strict=True):
             with (
                 naming_faults(lambda fault, path=path: _unreadable(f"{path}", fault)),  # type: ignore[misc]
@@ -365,11 +367,11 @@ def _open_again(
 def source_of_files(
     files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, shapes: Sequence[ParquetShape] = ()
 ) -> Source:
-    """Return the Source of Parquet files of one table, in order.
+    """Return the Source of Parquet files of one table, in order. Raises DataError if the table has no columns.
 
-    Raises DataError, naming `where`, if the table has no columns.
-
-    shapes  shapes of the files, with one schema for all, to which columns are cast; empty to read the files.
+    spooled  see `Source`.
+    where    name of the table in messages; None for `name`.
+    shapes   shapes of the files, each with the schema of the table; empty if all files have the schema of the first.
     """
     schema, rows, _ = shapes[0] if shapes else parquet_shape(files[0])
     if _only_polars(schema):
@@ -413,12 +415,13 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
             return ParquetShape(schema, 0)
     counts = Counter(schema.names)
     fields = [schema.field(place) for place in places]
+    # Columns that share a name are not read, so no type of theirs is refused.
     once = [field if counts[field.name] == 1 else field.with_type(pa.null()) for field in fields]
     return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows, coded)
 
 
 def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
-    """Return the columns of numbers or booleans that were unordered categories in pandas, by its metadata."""
+    """Return the columns of numbers or booleans that were unordered categories in pandas, by the metadata it wrote."""
     import pyarrow as pa
 
     columns = []
@@ -432,7 +435,11 @@ def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
 
 @contextmanager
 def reading_file(file: Path, kind: str, advice: str = "") -> Iterator[None]:
-    """Turn errors of the block, which reads a file, into DataError. kind: name of the format of the file."""
+    """Turn errors of the block, which reads a file, into DataError.
+
+    kind    name of the format of the file.
+    advice  end of the message about a file that is not readable.
+    """
     from bigforest.storage.arrow import FAULTS
 
     try:
@@ -458,7 +465,10 @@ def of_system(error: BaseException, where: str | Path) -> DataError | None:
 
 
 def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") -> DataError:
-    """Return the error for a file that a library cannot read; `error` is the library's."""
+    """Return the error for a file that a library cannot read. Parameters as of `reading_file`.
+
+    error  error of the library.
+    """
     if (refused := of_system(error, file)) is not None:
         return refused
     fault = reason(error).rstrip(".")
@@ -476,7 +486,7 @@ def _only_polars(schema: Mapping[str, Any]) -> bool:
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the bare scan of Parquet files, in the order given. Polars would read a relative path file:a as a URL."""
+    """Return the lazy scan of Parquet files, in the order given. Polars would read a relative path file:a as a URL."""
     return pl.scan_parquet([str(file.absolute()) for file in files], glob=False, hive_partitioning=False)
 
 
@@ -501,9 +511,9 @@ def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:
 
 
 def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return part of a column, cast to the type of the table.
+    """Return part of a column, cast to the type of the column in the table.
 
-    If the table has type Null, the result has no values. A part of floats that are all NaN can be cast to any type.
+    If this type is Null, the result has no values. Floats that are all NaN can be cast to any type.
     """
     if series.dtype == dtype:
         return series
@@ -530,9 +540,9 @@ def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFr
 
 
 def places_once(names: Sequence[str], where: str, reading: Reading = EVERYTHING) -> list[int]:
-    """Return the places of columns, ascending, each name once: the last of the columns with one name.
+    """Return the places of columns, ascending. Of columns that share a name, only the last is returned.
 
-    Raises DataError, naming the table `where`, if several columns that are read have one name.
+    Raises DataError, naming the table `where`, if columns that are read share a name.
     """
     last = {name: place for place, name in enumerate(names)}
     if len(last) < len(names):

@@ -15,7 +15,7 @@ from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
-# Anonymous memory of streaming a table into scratch, in addition to that of the process: 330 to 400 MB measured for CSV
+# Anonymous memory of streaming a table into scratch, bytes, without the process itself: 330 to 400 MB measured for CSV
 # files of 0.4 and of 0.9 GB on two threads. A small table takes a constant and a multiple of its bytes.
 SPOOL_BYTES = 450_000_000
 _SMALL_TIMES = 8
@@ -26,7 +26,7 @@ _MIN_GROUP_ROWS = 1 << 12
 
 
 def spool_bytes(size: int) -> int:
-    """Return the anonymous memory of streaming a table of `size` bytes into scratch, bytes, without the process."""
+    """Return the anonymous memory, in bytes, of streaming a table of `size` bytes, without the process itself."""
     return min(SPOOL_BYTES, _SMALL_BYTES + _SMALL_TIMES * size)
 
 
@@ -41,16 +41,20 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
 
 
 def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
-    """Return the memory and disk for streaming a table into scratch, in bytes; `spooled` is Source.spooled."""
+    """Return the memory and disk for streaming a table into scratch.
+
+    spooled  `Source.spooled`, bytes.
+    scratch  bytes of the Parquet files.
+    """
     memory = BASE_BYTES + spooled
     return MemoryEstimate("read", memory, memory, scratch)
 
 
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
-    """Run a query with the streaming engine into Parquet files in `scratch`, and return the files.
+    """Run a query with the streaming engine into one Parquet file in `scratch`, and return it in a list.
 
-    Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files needs several of their
-    row groups, whatever their size.
+    Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files holds several row
+    groups, whatever their size.
 
     Raises DataError, naming `where`, if the query fails.
     """
@@ -61,8 +65,8 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (*POLARS_FAULTS, OSError) as error:
-        known = isinstance(error, FileNotFoundError | PermissionError) or system_error(error, path) is None
-        fault = "cannot be read" if known else f"cannot be read, or not copied to {scratch}"
+        not_read = isinstance(error, FileNotFoundError | PermissionError) or system_error(error, path) is None
+        fault = "cannot be read" if not_read else f"cannot be read, or not copied to {scratch}"
         raise DataError(f"{where}: the table {fault}: {reason(error)}") from error
     return [path]
 

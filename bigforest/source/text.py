@@ -47,7 +47,7 @@ _MISSING = pl.lit(pl.Series(MISSING_WORDS)).implode()
 class Form(NamedTuple):
     """A type that texts may have.
 
-    parse   turns an expression of text into one of the type; texts of another form become null.
+    parse   turns an expression of text into an expression of the type; texts of another form become null.
     marked  True if spaces around values are removed, and the words MISSING_WORDS are missing values.
     codes   False to reject columns with codes such as 01 and 1, which would become one number.
     """
@@ -69,7 +69,7 @@ class Form(NamedTuple):
         return self.parse(self.values(names))
 
     def reads(self, names: Collection[str]) -> pl.Expr:
-        """Return an expression that is True for columns of text if all their values have this form."""
+        """Return an expression that is True for each column of text whose values all have this form."""
         values = self.values(names)
         all_read = values.count() == self.parsed(names).count()
         if self.codes:
@@ -88,7 +88,7 @@ _FLOAT = _number(pl.Float64)
 
 
 def _code(text: pl.Expr) -> pl.Expr:
-    """Return the texts that are numbers or missing words, unchanged."""
+    """Return the texts that are numbers or missing words, unchanged; other texts become null."""
     stripped = text.str.strip_chars()
     return pl.when(stripped.is_in(_MISSING) | stripped.cast(pl.Float64, strict=False).is_not_null()).then(text)
 
@@ -128,12 +128,12 @@ _CHECKED_ROWS = 100
 # Bytes, or characters, of a file that are read together.
 _PIECE = 1 << 20
 
-# Maximal length of a value for Python's reader of CSV while lines are checked: that of any text of Polars. The default
-# limit is 131,072, and a limit applies to the whole process.
+# Limit of the length of a value for Python's reader of CSV while lines are checked. The default is 131,072. The limit
+# applies to the whole process.
 _MAX_CHARACTERS = 2**31 - 1
 _limit_lock = threading.Lock()
 
-# Temporary column of row numbers, among columns of any name.
+# Temporary column of row numbers. No column of a CSV file has a zero byte in its name.
 _ROW = "\0row"
 
 
@@ -430,7 +430,8 @@ def _find_forms(
     """
     parts = [head.lazy()] if head.height < _FIRST_ROWS else [head.lazy(), rows]
     first = _first_values(parts, names, _NO_VALUES.values)
-    words = _first_values(parts, [name for name in names if name not in first], columns_named)  # missing words
+    # Columns that have texts, but only words for missing values.
+    words = _first_values(parts, [name for name in names if name not in first], columns_named)
     empty = [name for name in names if name not in first and (name not in words or name in numbers)]
     texts = pl.Series(list(first.values()), dtype=pl.String)
     fits = [pl.select(form.parse(pl.lit(texts))).to_series().is_not_null() for form in forms]
@@ -460,7 +461,7 @@ def _first_values(
 
 
 def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list[Form]]:
-    """Return the forms of each column that read all values in these rows; columns without one are left out."""
+    """Return the forms of each column that read all values in these rows; columns without such a form are left out."""
     places = {form: place for place, form in enumerate(_columns_by_form(forms))}
     if not places:
         return {}
@@ -498,13 +499,13 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
 
 
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
-    """Return the numbers of the rows of a CSV file that are blank lines, which Polars reads as rows without values.
+    """Return the rows of a CSV file, numbered from 0, that are blank lines: Polars reads them as rows without values.
 
     unread  True if Polars has refused the file.
 
-    In a table of one column, blank lines are missing values. Raises DataError naming the first line with too few
-    values, which Polars would complete silently. If `unread`, this error also names a line with too many values or with
-    a stray quote.
+    In a table of one column, blank lines are missing values, and none is returned. Raises DataError naming the first
+    line with too few values, which Polars would complete silently. If `unread`, this error also names a line with too
+    many values or with a stray quote.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
