@@ -135,16 +135,19 @@ def _constant(onnx: Any, name: str, values: Any) -> Any:
 
 
 def _number_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """Return nodes and outputs for regression: the mean over the trees, named _PLAIN if a stage corrects it."""
+    """Return the operators and outputs of the model for regression.
+
+    The mean over the trees is named _PLAIN if a boosted stage corrects it.
+    """
     node = _trees(onnx, attributes, _PLAIN if files.is_refined else _PREDICTION, 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info(_PREDICTION, onnx.TensorProto.FLOAT, [None, 1])]
 
 
 def _class_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """Return nodes and outputs for classification.
+    """Return the operators and outputs of the model for classification.
 
     Probabilities are the sums divided by the number of trees, raised to the power of the forest and scaled to sum to 1.
-    They are named _PLAIN if a stage corrects them.
+    They are named _PLAIN if a boosted stage corrects them.
     """
     make = onnx.helper.make_node
     shares = _PLAIN if files.is_refined else _SHARES
@@ -170,7 +173,7 @@ def _class_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> t
 
 
 def _label_nodes(onnx: Any, files: ForestFiles) -> list[Any]:
-    """Return nodes for the label with the largest sum of votes or, with a boosted stage, the largest probability.
+    """Return operators for the label with the largest sum of votes or, with a boosted stage, the largest probability.
 
     Ties go to the first class. Raises ConfigError for labels of a type that ONNX does not have.
     """
@@ -197,7 +200,7 @@ def _label_nodes(onnx: Any, files: ForestFiles) -> list[Any]:
 
 
 def _correction_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> list[Any]:
-    """Return nodes that correct the predictions _PLAIN by the boosted stage, as predict/refine.py does."""
+    """Return operators that correct the predictions _PLAIN by the boosted stage, as predict/refine.py does."""
     make, link = onnx.helper.make_node, Link(files.spec, files.config)
     result = _PREDICTION if files.is_regression else _SHARES
     stage = _trees(onnx, attributes, "stage", link.outputs, "SUM")

@@ -71,7 +71,7 @@ def ballots_of(
     value: NDArray[np.float64] | None,
     wide: bool,
 ) -> Ballots:
-    """Return the ballots of trees from the columns of their nodes; first: see Ballots."""
+    """Return the ballots of trees from the columns of their nodes; first: see Ballots; wide: weights have 64 bits."""
     ballot = np.full(feature.size, NO_BALLOT, np.uint32)
     leaf, classes = np.flatnonzero(feature == LEAF), counts.shape[1]
     mixed = counts[:0]
@@ -130,9 +130,10 @@ class ShrunkLeaves(NamedTuple):
 def shrunk_leaves(
     ballots: Ballots, lambdas: NDArray[np.float64], made: Callable[..., NDArray[Any]] = np.empty
 ) -> ShrunkLeaves | None:
-    """Return leaves shrunk by each lambda, in the unit of the weights; None if the ballots do not form binary trees.
+    """Return leaves shrunk by each lambda; None if the ballots do not form binary trees.
 
-    made  function that makes the arrays with entries for all nodes or leaves, from a shape and a type
+    lambdas  float64, in the unit of the weights
+    made     function that makes the arrays with entries for all nodes or leaves, from a shape and a type
 
     The values of inner nodes are computed from the leaves. Results have the same bits as those of `LeafShrinking`,
     which reads the nodes.

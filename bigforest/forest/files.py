@@ -141,6 +141,7 @@ def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.Da
 
 
 def _seal(path: Path) -> None:
+    """Write the checksum of a complete file into the blank digits of its footer."""
     with path.open("r+b") as file:
         place = _checksum_place(file)
         assert place is not None

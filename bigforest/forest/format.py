@@ -24,7 +24,7 @@ POISSON = "poisson_deviance"
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 # Most nodes of a row group, and most terms and levels of its nodes, unless a single node has more. A row group is
-# written and read in one piece.
+# written in one piece.
 GROUP_NODES = 1 << 17
 GROUP_ENTRIES = 1 << 21
 
@@ -82,8 +82,8 @@ _NODES = (
     Column(
         "default_left",
         pa.bool_(),
-        "whether rows go left if their value is missing; for a category also if their level is not listed, such "
-        "as levels that did not occur in training; null in leaves and oblique nodes",
+        "axis nodes: whether rows with a missing value go left; category nodes: whether rows go left whose level (or "
+        "missing value) is not in `levels`, such as levels that did not occur in training; null in other nodes",
         null=True,
     ),
     Column(
@@ -103,7 +103,8 @@ _NODES = (
     Column(
         "gain",
         pa.float64(),
-        "decrease of impurity: that of the node minus that of its children, weighted by bag rows; null in a leaf",
+        "decrease of impurity: the impurity of the node minus the mean impurity of its children, weighted by bag rows; "
+        "null in a leaf",
         null=True,
     ),
     Column(
@@ -152,8 +153,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "error",
             pa.float64(),
-            "weighted error of the tree: the share of the weight of all rows that is on wrongly predicted rows, with "
-            "the weights by which its bag was drawn",
+            "weighted error of the tree: weight of the wrongly predicted rows as a share of the weight of all rows, by "
+            "the weights from which its bag was drawn",
         ),
         Column("vote", pa.float64(), "weight of the tree's vote, above 0; 1 with `arc-x4`"),
     ),
@@ -232,8 +233,8 @@ FILES: dict[str, tuple[Column, ...]] = {
             "mse",
             pa.float64(),
             "weighted mean squared error, without a boosted stage; null while `rows` is 0. With the impurity poisson "
-            f"the column is `{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times "
-            "the largest target count as that",
+            f"the column is `{POISSON}`, the weighted mean Poisson deviance, with predictions raised to at least "
+            "2**-52 times the largest target",
             null=True,
         ),
         _REACHED,

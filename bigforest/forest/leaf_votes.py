@@ -42,13 +42,13 @@ from bigforest.store.store import Store
 
 FOLDER = "votes"
 _NAME = re.compile(r"part-(\d{7,10})\.leaves")
-# Bytes of an out-of-bag row of a tree in a file. A file is full when its leaves and loaded ballots take FILE_BYTES in
-# memory.
+# Bytes of an out-of-bag row of a tree in a file.
 VOTE_BYTES = 6
+# A file is full when its leaves and loaded ballots take this many bytes in memory.
 FILE_BYTES = 16 << 20
 LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
-# Most rows of a chunk. Reading and adding up a chunk costs some tens of us, but a small table needs several chunks.
-# Tables of _LARGE_TABLE rows and more have chunks of up to _LARGE_CHUNK.
+# Most rows of a chunk. Reading and adding up a chunk costs some tens of microseconds, but a small table needs several
+# chunks. Tables of _LARGE_TABLE rows and more have chunks of up to _LARGE_CHUNK.
 _MOST_CHUNK = 1 << 14
 _LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
 # Most bytes of votes, and most rows, of a row group of oob/rows.parquet. It has at least 256 rows.
@@ -60,7 +60,7 @@ class LeafChunk(NamedTuple):
     """Out-of-bag rows of a chunk, tree by tree.
 
     rows    uint16, numbers within the chunk
-    leaves  uint32, number of the leaf in its tree
+    leaves  uint32, node number of the leaf in its tree
     counts  uint32 [trees], rows of each tree
     """
 
@@ -70,7 +70,7 @@ class LeafChunk(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Out-of-bag rows of a tree, uint32, ascending, and the number of the leaf of each, uint32."""
+    """Out-of-bag rows of a tree, uint32, ascending, and the node number of the leaf of each, uint32."""
 
     rows: NDArray[np.uint32]
     leaves: NDArray[np.uint32]
@@ -79,7 +79,7 @@ class LeftOut(NamedTuple):
 class LeafFile(NamedTuple):
     """A complete file of leaves, with its file of ballots.
 
-    path    of both files, without the ending.
+    path    path of both files, without the ending.
     trees   trees of the leaves.
     leaves  the file of leaves.
     """
@@ -318,6 +318,10 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
 
 
 def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> Iterator[pa.Table]:
+    """Yield the leaves of one tree as tables VOTES.
+
+    numbers  row number in the training table of each row; None if no row of the table was left out
+    """
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
     place = tree - file.trees.start

@@ -25,6 +25,7 @@ Lists = TypeVar("Lists", Terms, LevelLists)
 
 
 def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
+    """Return the lists of the nodes from `begin` to before `end`."""
     first, last = lists.start[begin], lists.start[end]
     return _made(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
 
@@ -256,7 +257,7 @@ class TreeArrays(NamedTuple):
         return self.of_nodes(lambda array: array[begin:end], lambda lists: cut_lists(lists, begin, end))
 
     def of_nodes(self, array: Callable[[NDArray[Any]], NDArray[Any]], lists: Callable[[Any], Any]) -> TreeArrays:
-        """Return the nodes with each array, and the levels and terms, replaced by a function of them."""
+        """Apply the function `array` to each array, and `lists` to the levels and to the terms. Return the result."""
         made: dict[str, Any] = {
             name: lists if name in _LISTS else array for name in TreeArrays._fields if name != "tree"
         }

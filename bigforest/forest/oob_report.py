@@ -158,7 +158,7 @@ def oob_rows_files(directory: Path) -> list[Path]:
     for path in files if len(files) > 1 else []:
         first, last = _row_bounds(path)
         if first <= highest:
-            raise damaged_forest(f"{path} has rows that come before those of the file before it")
+            raise damaged_forest(f"{path} has rows that come before rows of the previous file")
         highest = last
     return files
 

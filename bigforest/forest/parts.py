@@ -49,12 +49,12 @@ PROBLEMS = (
     "",
     "a left child does not follow its parent",
     "a right child is not where the left subtree ends",
-    "a depth is not that of the parent plus one",
+    "a depth is not the depth of the parent plus one",
     "a tree ends too early or too late",
     "counts do not add up to the weight, or are all 0",
     "trees are not numbered consecutively",
     "nodes are not numbered 0, 1, 2, ...",
-    "weights or counts of two children do not add up to those of their parent",
+    "weights or counts of two children do not add up to the parent's",
 )
 
 
@@ -86,7 +86,7 @@ def check_batch(
         valid = np.array([each in kinds for each in KINDS])[kind]
         for name in (name for name, allowed in NODE_KINDS.items() if allowed == kinds):
             sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
-            require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
+            require(sound, f"{name} must be null except in {' and '.join(kinds)} nodes")
     feature = _features(column["feature"], kind, spec, require)
     levels = check_levels(column["levels"], feature, header, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
@@ -162,9 +162,9 @@ _INSTEAD: dict[str | None, str] = {
     "a comparison": "it is a comparison; give the folder winner.forest in it",
 }
 
-# Bytes of decoded nodes in memory at a time (not in Limits, because a forest is opened without resources); bytes of a
-# node without counts, terms and levels; bytes of a term or level.
+# Bytes of decoded nodes in memory at a time. Not in Limits, because a forest is opened without resources.
 PIECE_BYTES = 1 << 20
+# Bytes of a decoded node without counts, terms and levels; and of a term or level.
 NODE_BYTES = 80
 ENTRY_BYTES = 32
 # Text column that is read as a dictionary, because its words repeat.
@@ -373,7 +373,8 @@ def recut(
     groups  the trees of each of the first parts, as grow/forest.py divides the new forest. All must be in `source`.
     parts   the trees of each part to read from a growing forest; None for all parts.
 
-    A part has the same bytes as if its trees had been grown for it. Raises FormatError.
+    A part has the same bytes as if its trees had been grown for it. If all these parts exist, they are kept. Raises
+    FormatError.
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return

@@ -111,7 +111,7 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 
 def put_ranks(store: Store) -> Store:
-    """Return the store with average ranks in place of values. Each process that receives it calls this again."""
+    """Return the store with average ranks in place of values. A process that receives the store computes them again."""
     offsets = store.dictionaries.offsets
     ranks = np.empty(offsets[-1])
     for feature, (start, stop) in enumerate(pairwise(offsets)):

@@ -41,8 +41,9 @@ def rounds_of(trees: TreeArrays) -> int:
 class Link:
     """The link of the predictions of a forest, see kernels/refine/link.py.
 
-    loss   one of SQUARED, LOGISTIC, SOFTMAX and POISSON.
-    least  smallest probability, or number; it replaces smaller ones.
+    loss     one of SQUARED, LOGISTIC, SOFTMAX and POISSON.
+    least    smallest probability, or number; it replaces smaller ones.
+    outputs  number of scores of a row, see `outputs_of`.
     """
 
     def __init__(self, spec: DataSpec, config: TrainConfig) -> None:

@@ -37,8 +37,8 @@ _READ_BYTES = 1 << 20
 class RunStamp:
     """The run that a folder contained when the forest was opened. Can be sent to other processes.
 
-    directory  of the forest.
-    digest     of the content of its run.parquet.
+    directory  directory of the forest.
+    digest     digest of the content of its run.parquet.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -159,8 +159,11 @@ def _digest(path: Path) -> str:
 class MergedForest:
     """A forest that was merged: its trees 0, 1, ... are the trees first_tree, first_tree + 1, ... of the merged forest.
 
-    forest       the path it was read from.
-    fingerprint  of the table it was grown on, see Origin.
+    forest       path from which it was read.
+    seed         seed with which it was grown.
+    first_tree   number of its first tree in the merged forest.
+    trees        number of its trees.
+    fingerprint  fingerprint of its training table, see Origin.
     """
 
     forest: str
@@ -189,7 +192,7 @@ class Origin:
     data         absolute path (file, folder, glob or store); None for a table in memory, or when merged.
     exclude      columns left out.
     fingerprint  `Store.fingerprint` of the presorted table; empty when forests of different tables were merged.
-    merged       the forests it was merged from, in the order of the trees; empty for one that was grown.
+    merged       the forests it was merged from, in the order of the trees; empty if it was grown.
     stop         rule that set the number of trees; None if the number was given.
     """
 

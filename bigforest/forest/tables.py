@@ -29,10 +29,10 @@ def scan(
 ) -> pl.LazyFrame:
     """Scan files of the schema `columns` as a LazyFrame, which keeps the object `holding` alive.
 
-    stamp  of the forest that they belong to; a query raises FormatError if it was replaced. None for no check.
+    stamp  stamp of the forest: a query raises FormatError if the forest was replaced. None for no check.
 
-    Polars never sees the files: damaged bytes with a right checksum could make it end the process. A query
-    that meets damage raises FormatError.
+    Arrow reads the files: damaged bytes with a right checksum could make Polars end the process. A query that meets
+    damage raises FormatError.
     """
     schema = dict(to_frame(no_rows(columns)).schema)
 

@@ -32,11 +32,12 @@ from bigforest.metrics.conformal import (
     reject_curve,
 )
 
-# Number of rows that are drawn at random from a larger table: with these the coverage is off by less than 0.001.
+# Number of rows that are drawn at random from a larger table. The standard deviation of the coverage is then below
+# 0.001.
 MOST_ROWS = 1 << 18
-# Most of these rows that the jackknife uses: with these the standard deviation of the coverage is 0.005.
+# Most of these rows that the jackknife uses. The standard deviation of a coverage of 0.9 is then 0.005.
 JACKKNIFE_ROWS = 1 << 12
-# Fewest trees that vote on a row, in the median over the rows, for intervals by the spread of the trees.
+# Intervals are scaled by the spread of the trees if the median row has at least this many trees that vote on it.
 _FEWEST_VOTERS = 10
 # Tolerance for shares above 1: they are quotients of rounded sums.
 _ROUNDING = 1e-6
@@ -79,8 +80,10 @@ class Calibration:
     """
 
     def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
-        """Read the rows, and keep at most about 2 * `most`. Raises ConfigError without an out-of-bag report, and
-        FormatError."""
+        """Read the rows, and keep at most about 2 * `most`.
+
+        Raises ConfigError without an out-of-bag report, and FormatError for damaged files.
+        """
         try:
             files.oob  # noqa: B018, checks the files
         except ConfigError as error:
@@ -102,6 +105,7 @@ class Calibration:
         self._rows = rows
         # Rows with a single voter have no spread.
         self._fitting = rows.chosen(~np.isnan(rows.spread)) if by_spread else rows
+        # Arguments of `fit_jackknife`, computed once: errors of the rows, and 1.0 where a tree leaves out a row.
         self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
@@ -147,7 +151,7 @@ class Calibration:
             for tree in range(trees):
                 left[tree] = bag(tree)[rows.place] == 0
             if not np.array_equal(left.sum(axis=0), rows.voters):
-                raise damaged_forest(f"{self._path}: its trees are not those that leave out the row")
+                raise damaged_forest(f"{self._path}: a row has another number of trees than there are bags without it")
             self._left = np.abs(rows.truth - rows.prediction), left
         return fit_jackknife(*self._left, coverage)
 
@@ -193,6 +197,8 @@ def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> ND
     """Return the position of each cell among the levels; len(levels) for other values, 1 more for missing ones.
 
     trained  type of the column in the training table
+
+    Raises DataError for fractions.
     """
     if column.dtype.is_float():
         check_category(column)
@@ -252,7 +258,10 @@ def _join_rows(held: list[CalibrationRows]) -> CalibrationRows:
 
 
 def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
-    """Return the rows with the `most` lowest draws, and for each class those with its most // classes lowest draws."""
+    """Return the rows with the `most` lowest draws.
+
+    In addition, keep for each class the rows with its `most // classes` lowest draws, at least one.
+    """
     if rows.draw.size <= most:
         return rows
     keep = _lowest(rows.draw, most)

@@ -53,8 +53,9 @@ if TYPE_CHECKING:
 KIND = "predictions"
 VERSION = 1
 
-# Ranges of rows for each process of a cluster, without a memory budget, and the fewest rows of a range.
+# Number of ranges of rows for each process of a cluster, without a memory budget.
 _RANGES = 4
+# Fewest rows of a range.
 _FEWEST_ROWS = 4_096
 
 
@@ -259,8 +260,10 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Return True if the first line of a text file has the column of predictions, or the file is empty: NDJSON without
-    rows."""
+    """Return True if the first line of a text file has the column of predictions.
+
+    Also return True for an empty file: NDJSON without rows.
+    """
     with contextlib.suppress(IsADirectoryError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
@@ -296,13 +299,16 @@ class _Job:
     def predicted(
         self, score: Score, tally: UnseenLevels, first: int = 0, stop: int | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
+        """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch.
+
+        Add the rows to `score`, and count their unseen levels in `tally`.
+        """
         source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
         features = check_schema(source.schema, spec)
         category = [] if self.rule.category is None else [self.rule.category]
 
         def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
-            """Return the columns to read: the features; for the last group of trees also all other columns."""
+            """Return the columns to read: the features, and with the last group of trees all others that are needed."""
             others = [*self.kept, *score.columns, *category] if last else []
             return list(dict.fromkeys([*features.columns(used), *others]))
 

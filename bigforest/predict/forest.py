@@ -75,7 +75,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
 
 
 def opened_forest(forest: Forest | str | Path) -> Forest:
-    """Return a forest from itself or from its path. Raises FormatError, as `read_forest`."""
+    """Return the forest, opened if a path is given. Raises FormatError as `read_forest` does."""
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
@@ -234,7 +234,7 @@ class Forest:
     def classes(self) -> list[Any]:
         """Labels of the target in ascending order; none for regression.
 
-        Dates, times and decimals are Python objects, which drop digits below a microsecond.
+        Dates, times and decimals are Python objects. Times are cut to microseconds.
         """
         return self.files.classes
 
@@ -464,9 +464,9 @@ class Forest:
         ConfigError
             For an invalid option or too little memory.
         DataError
-            For a feature that is missing or of another kind, a missing value if trees split on projections of `ranks`,
-            or an unseen level if that is an error. Errors in the values of a LazyFrame are raised when the frame is
-            collected; some versions of Polars convert them to a ComputeError.
+            For a feature that is missing or of another kind, or an unseen level if that is an error. For a missing
+            value if trees split on projections and were grown with `ranks`. Errors in the values of a LazyFrame are
+            raised when the frame is collected; some versions of Polars convert them to a ComputeError.
         FormatError
             For a damaged forest.
 
@@ -495,9 +495,9 @@ class Forest:
         data, keep, threads, memory, unseen, trees
             As for `predict`.
         vote : str or None, default=None
-            "soft" or "stochastic": mean class probabilities of the trees; "hard": shares of the trees. None as in
-            training. They are raised to the power of the forest, scaled to sum to 1 and corrected by a boosted stage,
-            unless `vote` differs from training or `trees` is set.
+            "soft" or "stochastic": mean class probabilities of the trees. "hard": share of the trees that vote for
+            each class. None as in training. These shares are raised to the power of the forest, scaled to sum to 1 and
+            corrected by a boosted stage, unless `vote` differs from training or `trees` is set.
 
         Returns
         -------
@@ -595,8 +595,8 @@ class Forest:
         """Return how often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per
         tree.
 
-        `row` is the number of the row in the training table. Bags are not stored but recomputed, which takes time, and
-        two bytes per row and tree.
+        `row` is the number of the row in the training table. Bags are not stored but recomputed. This takes time,
+        and two bytes of memory per row and tree.
 
         Parameters
         ----------

@@ -25,20 +25,21 @@ from bigforest.forest.parts import (
 )
 from bigforest.predict.packed_trees import PackedTrees, load
 
-# Bytes while trees are loaded: of a node; of an impure leaf, for each class (its count and its vote); of a term of an
-# oblique node, or a level of a node on a category (as read and as kept).
+# Bytes of a node while trees are loaded.
 NODE_BYTES = 16
+# Bytes of an impure leaf for each class: its count and its vote.
 IMPURE_LEAF_BYTES = 12
+# Bytes of a term of an oblique node, or of a level of a node on a category: as read and as kept.
 ENTRY_BYTES = 72
 # Bytes of a shrunk value of a leaf: 8 in the pieces as computed, and 8 in the array that joins them.
 SHRUNK_BYTES = 16
 
 # Most bytes of reading trees, per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
 LOADING_BYTES = 32 << 20
-# Copies of a node in this memory.
+# Copies of a node that exist while trees are read, for small trees that take less than LOADING_BYTES.
 _COPIES = 6
 
-# Nanoseconds to load a node on one thread, and to load each of its counts.
+# Nanoseconds to load a node on one thread, and for each class in addition.
 LOADING_NS = 60
 COUNT_NS = 4
 
@@ -145,10 +146,12 @@ class Trees(NamedTuple):
     lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
+        """Return the bytes of each entry while it is loaded, int64 [entries]."""
         width = self.header.spec.target.answer_width
         return loaded_tree_bytes(self.nodes, self.impure_leaves, self.list_entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
+        """Return the numbers of the trees of some entries."""
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:

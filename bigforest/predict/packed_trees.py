@@ -228,7 +228,7 @@ def _pack_pieces(
     """Pack the nodes of a file of trees into `words`, uint64 [2 * nodes].
 
     lambdas  float64, in the unit of the weights of nodes
-    votes    True to return counts and values of leaves
+    votes    True to return counts or values of leaves; shrunk values are always returned
     """
     from bigforest.kernels.predict.pack import pack_nodes
 
@@ -244,8 +244,8 @@ def _pack_pieces(
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         columns: list[NDArray[Any]] = [piece.depth, piece.right, piece.threshold, piece.default_left, counts]
-        depth, right, threshold, default_left, classes = map(read_only, columns)
-        nodes = (before, depth, piece.feature, right, threshold, default_left, listed, blocks, classes)
+        depth, right, threshold, default_left, node_counts = map(read_only, columns)
+        nodes = (before, depth, piece.feature, right, threshold, default_left, listed, blocks, node_counts)
         before = pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, trees.used)
         roots.append(piece.roots + done)
         done += size
@@ -317,7 +317,8 @@ def _layout_of(words: NDArray[np.uint64]) -> NodeLayout:
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
     """Return the blocks of the used features, as many blocks of padding, then the blocks of all oblique nodes in order.
 
-    place  as for number_nodes.
+    place     uint64 [all features], column of each used feature in a tile
+    features  number of used features
     """
     from bigforest.kernels.predict.flat_tree import MORE, TERMS, Directions
 
@@ -350,7 +351,7 @@ def _blocks(terms: Terms) -> NDArray[np.int64]:
 
 
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
-    """Return the sets of levels of all nodes on categories, in the order of the nodes."""
+    """Return the sets of levels of all nodes on categories, in their order; features: number of used features."""
     from bigforest.kernels.predict.flat_tree import LevelSets
     from bigforest.kernels.predict.pack import fill_sets, measure_sets
 
@@ -367,34 +368,36 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     return LevelSets(np.uint64(features), mask, low, span, first, words)
 
 
-# Most nodes that are listed together; how many of them all threads sort at a time; bytes of a node while it is sorted.
+# Most nodes that are listed together.
 LISTED_NODES = 1 << 23
+# Number of listed nodes that all threads together sort at a time, and bytes of a node while it is sorted.
 ORDERED_NODES = 1 << 18
 ORDERED_BYTES = 28
 # Values of a dictionary read at a time, so that they stay in the cache.
 _PIECE = 1 << 16
 
 
-def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
+def replace_thresholds(layout: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
     """Replace every threshold by the largest code that goes left; if there is none, by the code before the first.
 
-    used  features, by their places in links (kernels/predict/flat_tree.py)
+    used  int64 [used features], positions in the dataspec, by their columns in links (kernels/predict/flat_tree.py)
 
-    Dictionaries may be larger than memory. So each is read from its first value to its last, once if at most
-    LISTED_NODES nodes are on its feature. These nodes are in memory. If the dictionary has more than _PIECE values,
-    they are sorted by threshold in batches.
+    A dictionary may be larger than memory, so it is read in pieces, from its first value to its last: once if at most
+    LISTED_NODES nodes are on its feature, otherwise once for each LISTED_NODES nodes of the trees. These nodes are
+    listed in memory. If the dictionary has several pieces, the nodes are sorted by threshold, in batches.
 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.
     """
     from bigforest.kernels.predict.pack import count_nodes, list_nodes
 
-    nodes = wide.links.size // 2
+    nodes = layout.links.size // 2
     counts = np.zeros(used.size, np.int64)
-    count_nodes(wide, counts)
+    count_nodes(layout, counts)
     order = np.empty(min(LISTED_NODES, nodes), np.uint32)
     for places, first, last in _portions(counts, nodes, order.size):
-        part = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
+        words = slice(2 * first, 2 * last)
+        part = layout._replace(thresholds=layout.thresholds[words], links=layout.links[words])
         node_counts = counts[places.start : places.stop]
         begins = np.cumsum(node_counts) - node_counts
         ends = begins.copy()
@@ -429,19 +432,22 @@ def _replace_of_features(
     first: int,
     step: int,
 ) -> None:
-    """Replace the thresholds of every `step`-th used feature from `first` on; its nodes are order[begins:ends]."""
+    """Replace the thresholds of every `step`-th used feature, from `first` on.
+
+    order, begins, ends  the nodes on used feature `place` are order[begins[place]:ends[place]]
+    """
     from bigforest.kernels.predict.pack import nodes_to_codes
 
     held = max(1, ORDERED_NODES // step)
     for place in range(first, used.size, step):
-        lowest = int(store.spec.features[int(used[place])].missing)  # code 0 may be that of missing values
+        lowest = int(store.spec.features[int(used[place])].missing)  # code 0 may be the code of missing values
         low = store.low(int(used[place]))[lowest:]
         nodes = order[begins[place] : ends[place]]
         batches = [nodes[at : at + held] for at in range(0, nodes.size, held)]
         if low.size > _PIECE:
             for batch in batches:
                 batch[:] = batch[thresholds[2 * batch.astype(np.int64)].argsort()]
-        # Each piece begins with the last value of the one before.
+        # Each piece begins with the last value of the previous piece.
         for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
             values = low[begin : begin + _PIECE].copy()  # copied: a mapped file would be read at random
             whole = begin + _PIECE >= low.size

@@ -142,7 +142,7 @@ def plan_passes(
     quantiles     number of quantiles per row.
     spread        True if the spread of the trees is needed.
 
-    For a budget below `smallest` of the estimate, the plan is for `smallest`.
+    A budget below MemoryEstimate.smallest does not suffice. The plan is then for `smallest`.
     """
     # Up to three copies of a batch exist at once: as read, rechunked, and as written. The same holds for its
     # predictions.

@@ -31,7 +31,8 @@ from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.predict.rows import RowBatch, missing_error
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
 
-# Bytes of tiles that pass a tree before the next tree. The tiles stay in the shared cache, the tree in the core's own.
+# Bytes of tiles whose rows are routed through a tree before the next tree. The tiles stay in the shared cache, the tree
+# in the cache of the core.
 CHUNK_BYTES = 8 << 20
 # Most bytes of a tile, and most rows: scratch takes 28 bytes per row. Smaller tiles would fetch the nodes of all trees
 # more often.
@@ -116,7 +117,7 @@ def chunk_rows(rows: RowBatch) -> int:
 
 
 def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
-    """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
+    """Return the leaf of each row in each tree, by its node number, uint32 [rows, trees].
 
     rows  must have the used features (packed.used)
     """
@@ -188,6 +189,7 @@ class PartialVotes(NamedTuple):
 
     votes   float64 [rows, classes]; [rows, 1] for regression.
     leaves  uint32 [rows, trees], leaf of each row in each tree, for quantiles and the jackknife; None for other rules.
+            The leaves of all trees are numbered together, in the order of the trees and nodes.
     spread  float64 [rows, 3], see kernels/predict/accumulate.py new_spread; None unless the rule needs the spread of
             the trees.
     """
@@ -238,7 +240,7 @@ class GroupLeafTargets(NamedTuple):
         if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
             np.concatenate(leaves), targets.node[begin:end]
         ):
-            raise damaged_forest(f"{directory / FOLDER}: the targets belong to other leaves than those of the trees")
+            raise damaged_forest(f"{directory / FOLDER}: the leaves of the targets are not the leaves of the trees")
         if not targets.have_means(mean, begin, step):
             raise damaged_forest(f"{directory / FOLDER}: the mean of the targets of a leaf is not its value")
         return cls(targets, trees.start, begin)
@@ -322,6 +324,7 @@ class Predictor(NamedTuple):
         predictions: Predictions | None,
         workers: int,
     ) -> None:
+        """Divide the rows into chunks for threads, see `_vote_chunks`."""
         count = rows.rows
         if count <= _FEW_ROWS and not self._notes_leaves:
             self._vote_chunks(rows, numbers, before, predictions, _FEW_ROWS, iter((0,) if count else ()))

@@ -142,7 +142,10 @@ class FeatureBlock(NamedTuple):
 
     @classmethod
     def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> FeatureBlock:
-        """Return the block of the columns at ascending `places`, all of one numpy type without nulls."""
+        """Return the block of all columns of a table, which have one numpy type and no nulls.
+
+        places  positions of the columns in a tile, ascending
+        """
         among = slice(places[0], places[-1] + 1)
         adjacent = among.stop - among.start == len(places)
         return cls(table, _array_type(table.dtypes[0]), among if adjacent else np.array(places))
@@ -219,8 +222,8 @@ class RowBatch:
     def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
         """Put the rows into the first tiles. Return True if no value is missing (NaN).
 
-        Row r becomes column r % t of tile r // t of tiles [tiles, features, t], or, if by_rows, row r % t of this tile
-        of tiles [tiles, t, features or more]. Other cells keep their values.
+        With t rows in a tile, row r is put into tile r // t. In tiles [tiles, features, t] it becomes column r % t. If
+        by_rows, it becomes row r % t of tiles [tiles, t, features or more]. Other cells keep their values.
         """
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
         # Full tiles before the last tile, and rows of the last tile, which may be full, too.
@@ -293,10 +296,11 @@ class FeatureMap(NamedTuple):
     located: dict[int, FlatColumn]
 
     def columns(self, used: Iterable[int]) -> list[str]:
+        """Return the columns of the table that have these features, each once."""
         return list(dict.fromkeys(self.located[int(position)].column for position in used))
 
     def narrow(self) -> bool:
-        """Return True if the types of all values, and the values for missing cells, are exact in float32."""
+        """Return True if the types of the columns show that all values, and the fill values, are exact in float32."""
         features = self.spec.features
         return self.spec.has_narrow_fills and all(
             features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER

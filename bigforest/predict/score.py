@@ -37,20 +37,23 @@ _MOST_STEPS = 2.0**52
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """The result of `predict_file`. Without labels, or with unknown ones, `metrics` is empty and other measures None.
+    """The result of `predict_file`.
+
+    If the table has no labels, or labels that the forest does not know, `metrics` is empty and other measures are None.
 
     rows      rows written.
     scored    rows with a label and, if rows are weighted, a weight above 0.
     accuracy  share of the scored rows whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   for each class and, in the last row, for all, as `forest.oob.metrics`. The area under the ROC curve is
-              None if rows have more than 262,144 different probabilities.
+              None if too many probabilities of a class are different: more than 262,144 for two classes, more than
+              524,288 / classes for three to 100.
     r2, mse, mae  regression metrics; None for classification.
     poisson_deviance  regression metric of forests with impurity poisson; None for others.
     weighted  True if rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
-    unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
-              all, or weights that cannot be used; None otherwise.
+    unscored  reason why there are no metrics, if the table has the target: a label that the forest does not know, no
+              label at all, or weights that cannot be used; None otherwise.
 
     Examples
     --------

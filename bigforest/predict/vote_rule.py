@@ -36,12 +36,12 @@ VOTES, _TIES, _UNSEEN = (get_args(kind) for kind in (Vote, Ties, Unseen))
 class VoteRule:
     """Rule of a prediction. Numbers that trees predict are averaged, whatever the vote.
 
-    vote  "soft": the class with the largest mean of leaf posteriors (Ho 1995). "hard": the class most trees
-          vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest among ties.
-          "stochastic": each class with its mean posterior as probability (Tomasi 2017, section 3).
-    ties  among classes with exactly equal votes: "lowest", "reject" (no answer, Ho 1995), or "random". Equal
-          means equal as float64 sums over the trees in their order, which is exact for hard votes and pure
-          leaves if all trees have the same weight; with a boosted stage, equal corrected probabilities.
+    vote  "soft": the class with the largest mean of the class shares in leaves (Ho 1995). "hard": the class most
+          trees vote for (Breiman 2001); a tree votes for the class with the largest share in the leaf, the lowest
+          among ties. "stochastic": a class drawn with its mean share as probability (Tomasi 2017, section 3).
+    ties  prediction if classes have equal votes: "lowest", "reject" (none, Ho 1995), or "random". Votes are float64
+          sums in the order of the trees. These sums are exact for hard votes and pure leaves, if all trees have the
+          same weight. With a boosted stage, the corrected probabilities are compared instead.
     seed  of the draws. The draws of a row depend only on the seed and on the number of the row.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".

@@ -388,7 +388,10 @@ def calibrate_forest(
 
 
 def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int) -> TreeArrays:
-    """Replace the class counts of a part by `counts` rows, each of weight `unit`. Leaves without rows keep theirs."""
+    """Replace the class counts of a part by `counts` rows, each of weight `unit`.
+
+    Leaves without rows keep their counts.
+    """
     from bigforest.kernels.predict.accumulate import add_up
 
     most = _MOST if part.counts.dtype == np.uint32 else _MOST_WIDE

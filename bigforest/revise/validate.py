@@ -106,6 +106,7 @@ def validate_forest(
 def write_validation(
     directory: Path, source: Source, choices: Choices, resources: Resources, listener: Listener
 ) -> None:
+    """Write the validation curve of a run that has written its trees. Raises as `measure` does."""
     forest = Forest(ForestFiles.of_run(directory, choices))
     table = measure(forest, source, None, None, resources, listener)
     write_tables([table], VALIDATION.at(directory), VALIDATION, forest.files.header)
@@ -165,7 +166,7 @@ def _count_errors(
     """Count wrong and rejected predictions after each of these trees, int64 [2, trees].
 
     first  number of the first row, for random draws.
-    truth  int32 [rows], class of each row; -1 if it is unknown, and the row is not counted.
+    truth  int32 [rows], class of each row; -1 for a row without a label, which is not counted.
     votes  float64 [rows, classes], votes of the earlier trees, to which these trees add.
 
     A rejected row counts as wrong, too. Raises DataError if a value is missing, some splits are on projections and the

@@ -456,7 +456,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         frame = table_frame(X := unmasked(X))
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
-            if frame.columns != self._names and {*frame.columns} == {*self._names}:  # scikit-learn checks texts alone
+            # scikit-learn checks only names that are text.
+            if frame.columns != self._names and {*frame.columns} == {*self._names}:
                 raise DataError(f"the columns of X are in another order than in fit: {listed(self._names)}; reorder X")
             return named(frame, self._names)
         categories = any(feature.kind == "category" for feature in self.forests_[0].spec.features)

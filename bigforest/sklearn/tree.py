@@ -38,7 +38,7 @@ class FittedArrays(NamedTuple):
     impurity        float64. For regression, the decrease of impurity by the splits below the node: 0 in leaves,
                     because the forest does not store how their rows differ
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number, repeats counted
-    n_node_samples  int64, the same, rounded
+    n_node_samples  int64, weighted_n_node_samples, rounded
     max_depth       depth of the deepest leaf; the root has depth 0
     apply           function that returns the number of the leaf of each row of X
     compute_feature_importances  function that returns feature_importances_; with normalize=False, in units of impurity
@@ -109,7 +109,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
             self._take(estimator, number)
 
     def _take(self, forest: Any, number: int) -> None:
-        """Take the attributes of this tree of a fitted forest."""
+        """Become tree `number` of a fitted forest."""
         self._forest, self._number = forest, number
         self._trees = [trees[number] for trees in forest.forests_]
         self.__dict__.pop("tree_", None)

@@ -305,8 +305,8 @@ def put(name: str, kind: str, value: Any) -> Callable[[pa.Table], pa.Table]:
 
 
 DAMAGE = {
-    "levels null": (put("levels", "category", None), "levels must be null but in category nodes"),
-    "levels of a number": (put("levels", "axis", ["a"]), "levels must be null but in category nodes"),
+    "levels null": (put("levels", "category", None), "levels must be null except in category nodes"),
+    "levels of a number": (put("levels", "axis", ["a"]), "levels must be null except in category nodes"),
     "levels empty": (put("levels", "c1", []), "a node on a category has no levels"),
     "levels unknown": (put("levels", "c1", ["a", "nowhere"]), "a node has a level that its category does not"),
     "levels of the other": (put("levels", "c2", ["a"]), "a node has a level that its category does not"),
@@ -315,11 +315,14 @@ DAMAGE = {
     "missing is last": (put("levels", "c1", ["a", None]), "the levels of a node are not ascending"),
     "missing twice": (put("levels", "c1", [None, None]), "the levels of a node are not ascending"),
     "missing where none is": (put("levels", "c2", [None, "1"]), "a missing level of a category that is never missing"),
-    "threshold": (put("threshold", "category", 0.5), "threshold must be null but in axis and oblique nodes"),
-    "default null": (put("default_left", "category", None), "default_left must be null but in axis and category nodes"),
+    "threshold": (put("threshold", "category", 0.5), "threshold must be null except in axis and oblique nodes"),
+    "default null": (
+        put("default_left", "category", None),
+        "default_left must be null except in axis and category nodes",
+    ),
     "feature null": (
         put("feature", "category", None),
-        "feature must be null but in axis and category nodes",
+        "feature must be null except in axis and category nodes",
     ),
     "feature a number": (put("feature", "category", "x0"), "of another kind than the feature it splits on"),
 }

@@ -118,7 +118,7 @@ def term(feature: str | None, weight: float | None) -> dict[str, Any]:
 
 DAMAGE: dict[str, tuple[Any, str]] = {
     "no terms": ([], "has no terms"),
-    "null": (None, "terms must be null but in oblique nodes"),
+    "null": (None, "terms must be null except in oblique nodes"),
     "null term": ([None], "lacks its feature or weight"),
     "no feature": ([term(None, 1.0)], "lacks its feature or weight"),
     "no weight": ([term("x0", None)], "lacks its feature or weight"),
@@ -164,7 +164,7 @@ def test_read_parts__refuses_an_oblique_node_with_a_feature(tmp_path: Path) -> N
     write_forest(tmp_path, trees(), SPEC)
     path = part_path(tmp_path, 0)
     rewrite(path, "feature", lambda values, kinds: values.__setitem__(kinds.index("oblique"), "x0"))
-    with pytest.raises(FormatError, match="feature must be null but in axis and category nodes"):
+    with pytest.raises(FormatError, match="feature must be null except in axis and category nodes"):
         read_forest(tmp_path).check()
 
 

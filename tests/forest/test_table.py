@@ -273,7 +273,7 @@ DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "unknown kind": (_put("kind", 0, "fern"), "kind other than leaf or axis or category or oblique"),
     "left null": (
         _put_at("left", "axis", lambda _: None),
-        "left must be null but in axis and category and oblique nodes",
+        "left must be null except in axis and category and oblique nodes",
     ),
     "left in leaf": (_put_at("left", "leaf", lambda _: 1), "left must be null"),
     "right null": (_put_at("right", "axis", lambda _: None), "right must be null"),
@@ -282,10 +282,10 @@ DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "threshold null": (_put_at("threshold", "axis", lambda _: None), "threshold must be null"),
     "default null": (
         _put_at("default_left", "axis", lambda _: None),
-        "default_left must be null but in axis and category nodes",
+        "default_left must be null except in axis and category nodes",
     ),
     "default in leaf": (_put_at("default_left", "leaf", lambda _: True), "default_left must be null"),
-    "levels": (_put_at("levels", "axis", lambda _: ["a"]), "levels must be null but in category nodes"),
+    "levels": (_put_at("levels", "axis", lambda _: ["a"]), "levels must be null except in category nodes"),
     "no category": (_category_of_number, "another kind than the feature"),
     "value": (_put("value", 0, 1.0), "value must be null where classes are predicted"),
     "counts null": (_put("counts", 0, None), "a node has no counts"),

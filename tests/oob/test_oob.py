@@ -365,7 +365,7 @@ def test_report__in_several_files_of_rows_says_the_same(
         path.rename(to)
     swapped = read_forest(tmp_path / "several")
     for read in (lambda: swapped.oob, lambda: row_scores(swapped, metric)):
-        with pytest.raises(FormatError, match=r"rows-0000002.* rows that come before those of the file before it"):
+        with pytest.raises(FormatError, match=r"rows-0000002.* rows that come before rows of the previous file"):
             read()
     second.unlink()
     with pytest.raises(FormatError, match="lacks one of its files"):
