@@ -2,12 +2,14 @@
 
 The rules decide which candidates are retired, which one wins, and what its cross-fitted loss is.
 
-A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve; for several classes, 1 minus the mean of
-the areas of each class against the rest. In addition to a loss, functions return the *influence* of every row: the
-first-order change of the loss when the weight of the row increases. The sum of the squared influences is the squared
-standard error of the loss. The sum of the squared differences of the influences of two forests is the squared standard
-error of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Influences of the rows of a
-group are added up first, because they are not independent. Oracle: tests/naive/race.py.
+A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve. With more than two classes there is a
+curve for each class against the rest, and the loss is 1 minus the mean area.
+
+In addition to a loss, functions return the *influence* of every row: the change of the loss, to first order, if the
+weight of the row is doubled. The squared standard error of a loss is the sum of the squared influences. The squared
+standard error of the difference of two losses is the sum of (influence on the first - influence on the second)**2, so
+the losses are paired by row (for the area: DeLong et al. 1988). Rows of a group are not independent, so their
+influences are added up before they are squared. Oracle: tests/naive/race.py.
 """
 
 from __future__ import annotations
@@ -38,15 +40,16 @@ from bigforest.predict.forest import Forest
 from bigforest.store.store import Store
 
 METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse", "poisson_deviance")}
-# Bytes of a row, for each candidate and for each array that all candidates share; for the area, also for each curve.
+# Bytes of a row in the scores of a candidate, and in each array that all candidates share. With the metric auc, each
+# curve takes as many.
 ROW_BYTES = 16
 
 
 class RowScores(NamedTuple):
     """Scores that determine the loss of each row.
 
-    score     float64 [rows], loss of each row; for the area [rows, curves], probability of the second of two classes,
-              or of each of several. NaN if the row is in every bag.
+    score     float64 [rows], loss of each row. For the area float64 [rows, curves]: probability of the second class, or
+              of each class if there are more than two. NaN if the row is in every bag.
     in_class  bool [rows, curves], for the area: True if the row is of the class of the curve. None for other losses.
     """
 
@@ -113,7 +116,7 @@ def _columns(forest: Forest, metric: str) -> list[str]:
 def _scores(
     batch: pa.RecordBatch, forest: Forest, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32] | NDArray[np.float64]]:
-    """Return the scores of a batch (for the deviance, its predictions), and its class codes or targets."""
+    """Return the scores of a batch (for the Poisson deviance, its predictions), and its class codes or targets."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
     if metric == "poisson_deviance":
         return prediction.fill_null(np.nan).to_numpy(), truth.to_numpy()
@@ -133,8 +136,10 @@ def _scores(
 
 
 def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
-    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row with a weight has a score,
-    and for the area if no two classes have such rows."""
+    """Return the loss of a forest and the influences of the rows.
+
+    The loss is NaN if no row with a weight above 0 has a score. The area also needs such rows of two classes.
+    """
     used = scores.used
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
     if scores.in_class is not None:
@@ -150,7 +155,12 @@ def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> MeasuredLoss:
-    """Return 1 minus the area under the ROC curve: the share of wrongly ordered pairs of a row of each class."""
+    """Return 1 minus the area under the ROC curve: the share of pairs of a first and a second row in the wrong order.
+
+    score   float64 [rows], probability of the second class
+    second  bool [rows], True for rows of the second class
+    weight  float64 [rows], 0 for rows that do not count
+    """
     sides = [np.where(second == side, weight, 0.0) for side in (False, True)]
     totals = [side.sum() for side in sides]
     if not all(totals):
@@ -160,7 +170,7 @@ def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray
     for side in sides:
         of_score = np.bincount(place, side)
         below.append((np.cumsum(of_score) - of_score / 2)[place])
-    # The share of the other class on the wrong side of a row; ties count half.
+    # For each row, the share of the rows of the other class that are in the wrong order with it. Ties count half.
     placement = np.where(second, 1 - below[0] / totals[0], below[1] / totals[1])
     loss = float((sides[1] * placement).sum() / totals[1])
     influence = np.where(second, sides[1] / totals[1], sides[0] / totals[0]) * (placement - loss)
@@ -198,8 +208,8 @@ def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]
     """Return the options of the first `most` default candidates, by name; of all if `most` is None.
 
     The candidates are: all defaults; leaves of 5 rows, against noise; entropy, for classification; bags without
-    replacement, which leave out the same share of the rows; all features at every node; and splits on projections,
-    sparse and rotated.
+    replacement, which leave out as many rows as the default bags; all features at every node; splits on sparse
+    projections; and rotation trees.
     """
     names = [name for name, options in _DEFAULT.items() if task == "classification" or "impurity" not in options]
     if most is not None:

@@ -6,31 +6,33 @@ mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
     classification   the square root of the features; or four times as many (at most all); or half of the features, if
                      that is more
 
-The first rule is best for most tables. The others are best if few features carry a signal, or if features carry a
+The first rule is best for most tables. The other rules are best if few features carry a signal, or if features carry a
 signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error
 (on few rows mostly by two, see `_FEW`).
 
-For classification, trees with a larger number take longer to grow. A larger number is compared at equal time: as many
-of its trees as grow in the time of 100 trees of the square root must have a loss that is lower by three standard errors
-(the standard error is too small, because rows share trees). The loss of B trees is the loss of very many trees, plus
-the spread of single trees divided by B (Breiman 2001). With more features than rows, the square root is rarely best,
-and trees on few rows grow quickly. A larger number must then be better than the one chosen so far by two standard
-errors, and time does not count.
+For classification, trees that draw more features take longer to grow. A larger number is therefore compared at equal
+time: 100 trees of the square root with as many trees of the larger number as grow in the same time. The loss must be
+lower by three standard errors, because the standard error is too small: rows share trees. The loss of B trees is the
+loss of very many trees, plus the spread of single trees divided by B (Breiman 2001).
+
+For classification with more features than rows, the square root is rarely best, and trees grow quickly. A larger number
+must then be better than the number chosen so far by two standard errors, and time does not count.
 
 axes_from = "auto" (`choose_axes`), the features that axes of rotation trees are built from: an irrelevant feature is
 part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them in axis trees. The
-leading half, quarter and so on are tried. The subset with the lowest error of trial trees is taken if it is better than
-all features by a standard error. The gain of a split is defined by Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI
-feature importance measure for random forests, section 3): predictions come from bag rows, the truth from out-of-bag
-rows. The mean gain of an irrelevant feature is therefore 0, for any number of values.
+leading half, quarter and so on are tried. The subset with the lowest error of trial trees is taken if its error is
+lower than the error of all features by more than a standard error. The gain of a split is defined by Li, Wang, Basu,
+Kumbier and Yu 2019 (A debiased MDI feature importance measure for random forests, section 3): predictions come from bag
+rows, the truth from out-of-bag rows. The mean gain of an irrelevant feature is therefore 0, for any number of values.
 
 min_level (`choose_min_level`), larger for categories whose levels differ little more than by chance. Let k be the
-variance within levels divided by the variance between levels. The mean of n rows of a level estimates the level better
-than the mean of all rows does if n is above k (Buehlmann 1967: the credibility n / (n + k) is then above one half).
-Both variances are estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992,
-section 3.6); for classes, from the shares of all classes together. Variances are also used with the impurity poisson,
-because levels are compared by their means. min_level is half of k, because a forest averages many trees, so noise harms
-less than in one tree. benchmarks/columns.md says how this was chosen. Oracle: tests/naive/weak_categories.py.
+variance within levels divided by the variance between levels. There are two estimates of a level with n rows: the mean
+of these rows, and the mean of all rows. The first is better if n is above k (Buehlmann 1967: the credibility
+n / (n + k) is then above one half). Both variances are estimated by analysis of variance with levels of different sizes
+(Searle, Casella and McCulloch 1992, section 3.6); for classes, from the shares of all classes together. Variances are
+also used with the impurity poisson, because levels are compared by their means. min_level is half of k, because a
+forest averages many trees, so noise harms less than in one tree. benchmarks/columns.md has the measurements.
+Oracle: tests/naive/weak_categories.py.
 """
 
 from __future__ import annotations
@@ -135,12 +137,12 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 # Largest min_level, and min_level divided by k.
 _MOST = 1_000
 _SHARE_OF_K = 0.5
-# Most blocks, evenly apart, that are used of a larger table.
+# Number of blocks of a large table that are read, at most. They are spread evenly.
 _BLOCKS = 4
 
 
 def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
-    """Return the configuration with `min_level`: one number, or a number per feature if a category needs more."""
+    """Return the configuration with `min_level`: one number, or a number per feature if a category needs more rows."""
     if config.min_level is not None:
         return config
     features = store.spec.features
@@ -157,7 +159,7 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 
 
 class _Rows:
-    """Rows that are not held out, from all blocks of a table or, for large tables, from some.
+    """Rows that are not held out, of all blocks of a table; of a large table, of _BLOCKS blocks at most.
 
     outputs  for each class a pair: its rows, and their weights. For regression one pair: all rows, and for each row its
              target, scaled to the range from 0 to 1, times its weight
@@ -199,7 +201,8 @@ class _Rows:
         return np.minimum(levels, most)  # a code is above `most` only if another process writes to the store
 
 
-# For each output the rows where it is not 0, and its values (from 0 to 1) in these rows, times the weight.
+# For each output a pair: the rows where the output is not 0, and its values in these rows (0 to 1, times the weight).
+# The outputs are the shares of the classes, or the scaled target of a regression.
 Outputs = Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
 
 
@@ -209,9 +212,9 @@ def sum_of_squares(outputs: Outputs, weight: NDArray[np.float64]) -> float:
 
 
 def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[np.float64], total: float) -> float:
-    """Return the variance within levels divided by the variance between levels; inf if the latter is not above 0.
+    """Return the variance within levels divided by the variance between levels.
 
-    It is also inf for a single level, and if each row has a level of its own.
+    It is inf if the variance between levels is not above 0, for a single level, and if each row has a level of its own.
 
     codes    int64 [rows], levels from 0 on
     weight   [rows], 1 on average
@@ -236,31 +239,32 @@ def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[n
 # if the rows are a sample of the table, and _FEWEST otherwise.
 _FEWEST_OF_SOME = 1_000
 _FEWEST = 20
-# With fewer rows than this, few pairs of trees leave a row out, and the standard error itself is uncertain. More trees
-# are grown, which costs little. For regression the second rule must then be better by two standard errors, unless there
-# are more features than rows: the first rule is then rarely better.
+# With fewer rows than _FEW, the standard error itself is uncertain. More trees are grown, which costs little. For
+# regression the second rule must then be better by two standard errors, unless there are more features than rows: then
+# the first rule is rarely better.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Classification with more features than rows also has _TREES_OF_FEW trees, and two standard errors. A node that draws
-# the square root of many features rarely gets one that matters. A larger number is therefore rarely worse, and on few
-# rows its gain is rarely above three standard errors. Rules are not compared at equal time, or half of very many
-# features would never be chosen. Other classification: after _FIRST_TREES trees of the square root and of the first
-# larger rule, larger rules may be given up. These trees are one task for each rule, because starting a task takes some
-# milliseconds. Each rule has _TREES_OF_CLASSES trees in all.
+# Classification with more features than rows: _TREES_OF_FEW trees, and two standard errors. A node that draws the
+# square root of many features rarely draws a feature that matters. A larger number is therefore rarely worse, and on
+# few rows its gain is rarely above three standard errors. Rules are not compared at equal time; otherwise half of very
+# many features would never be chosen.
+# Other classification: all larger rules are given up if the first of them is not better after _FIRST_TREES trees.
+# These trees are one task for each rule, because starting a task takes some milliseconds. A rule that is not given up
+# has _TREES_OF_CLASSES trees in all, on few rows _TREES_OF_FEW.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the default rule with which a larger rule is compared at equal time.
 _FOREST = 100
-# min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a leaf
-# of a few light rows does not vote like one of heavy rows (benchmarks/columns.md).
+# min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a few
+# light rows are not a leaf whose vote counts like the vote of heavy rows (benchmarks/columns.md).
 _LEAF_OF_UNEVEN = 2
-# Most sums of errors of a rule (rows times classes). Those of all rules are in memory.
+# Most sums of errors of a rule (rows times classes). The sums of all rules are in memory together.
 _MOST_ERRORS = 1 << 20
 
 
-def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
+def largest_choice(config: TrainConfig, shape: Shape) -> TrainConfig:
     """Return the configuration that needs the most memory among the possible choices."""
-    if is_open(config, shape.features, shape.rows, shape.classes):
+    if chooses_mtry(config, shape.features, shape.rows, shape.classes):
         config = rules_for(config, shape.features)[-1]
     return replace(config, axes_from=()) if config.chooses_axes else config
 
@@ -275,26 +279,26 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
     shape = store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
-    if is_open(config, shape.features, shape.rows, shape.classes):
+    if chooses_mtry(config, shape.features, shape.rows, shape.classes):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()
     return choose_axes(store, config, resources, listener) if config.chooses_axes else config
 
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
-    """Return an estimate of the visits of trial trees (one row read for one feature), if no rule is given up early."""
+    """Estimate the visits of trial trees (a visit is one row read for one feature), if no rule is given up early."""
     rows = row_count(shape.rows, shape.features, config)
     drawn = 0
     if config.chooses_axes:
         drawn = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
-    elif is_open(config, shape.features, shape.rows, shape.classes):
+    elif chooses_mtry(config, shape.features, shape.rows, shape.classes):
         by_rule = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
         drawn = _effort(config, shape.rows, shape.features).trees * sum(by_rule)
     return drawn * rows * math.log2(max(rows, 2))
 
 
-def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
-    """Return True if trial trees choose `mtry` for a table of this size. The task of the configuration is known."""
+def chooses_mtry(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
+    """Return True if trial trees choose `mtry` for a table of this size. `config.task` must be known."""
     is_set = config.mtry is not None or config.feature_fraction is not None
     if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
         return False
@@ -306,11 +310,11 @@ def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> 
 class _Effort(NamedTuple):
     """Trial trees spent on a choice.
 
-    first   trial trees of the default and of the next rule, after which other rules may be given up.
+    first   trees of the default rule and of the next. If the next is then no better, the default is chosen.
     size    trees of a task.
     trees   trees of each rule in total.
-    errors  number of standard errors by which a rule must be better than the default.
-    timed   True to compare rules with the default at equal time, and to try a rule only if the one before was chosen.
+    errors  number of standard errors by which a rule must be better.
+    timed   True to compare each rule with the default at equal time, until a rule is not better.
             False to compare each rule with the rule chosen so far.
     """
 
@@ -356,6 +360,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
         return try_each(trial_errors, configs, store, resources, listener, numbers, size, join=summed, before=before)
 
     def lead(place: int, reference: int) -> tuple[float, float]:
+        """Compare two rules by their places in `rules`, as `_lead` does. Grow the trees of `place` if necessary."""
         if place == len(measured):
             measured.extend(grown([trials[place]], range(trees)))
         return _lead(trials[reference], measured[reference], trials[place], measured[place], features, weight, timed)
@@ -389,7 +394,7 @@ def _lead(
     """Return the decrease of the loss by `config` compared with `usual`, and the standard error of the decrease.
 
     plain, errors  errors of the trial trees of `usual` and of `config`
-    timed          True to compare at equal time. The decrease is then at most that of very many trees.
+    timed          True to compare at equal time. The decrease is then at most the decrease with very many trees.
     """
     mean, error = gain_of(errors, plain, weight)
     if not timed:

@@ -103,14 +103,17 @@ _FORESTS = "forests"
 _WORK = "work"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# There is a notice if the share of out-of-bag rows of a candidate is more than this multiple of the share of another.
+# A notice is sent if the largest share of out-of-bag rows of a candidate is more than this multiple of the smallest.
 _SHARES = 1.25
 
 
 def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
     """Return the seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds; None for None.
 
-    Raises ConfigError, which says that the option `name` must be `other` or a duration.
+    name   the option, for errors.
+    other  what else the option may be, for errors, such as "a number or ".
+
+    Raises ConfigError.
     """
     if text is None:
         return None
@@ -174,15 +177,15 @@ class Race:
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(store, state, self.listener)
         with _naming_next_step(out):
-            for trees in rounds(state.run.config.trees)[len(state.rounds) :]:
+            # If the winner is named, the comparison was killed before it moved the forest of the winner.
+            following = rounds(state.run.config.trees)[len(state.rounds) :] if state.winner is None else []
+            for trees in following:
                 late = self.budget is not None and time.monotonic() - begin > self.budget
                 if late and state.rounds:
                     state.stopped = (
                         f"the time of {self.budget:g} s was over after {counted(state.rounds[-1].trees, 'tree')}"
                     )
                     break
-                if state.rounds and len(state.racing) == 1:
-                    state.stopped = None
                 self._run_round(store, state, trees, rows)
             _finish(state, out, rows)
         return Comparison(out)
@@ -227,11 +230,11 @@ class Race:
     def _make_store(self, run: Run, fingerprint: str | None) -> Store:
         """Return the store of the comparison: the table if it is a store, or the table encoded in the folder.
 
-        fingerprint  that of the store if the comparison has begun. The table is encoded again, because its content may
-                     have changed since then.
+        fingerprint  fingerprint of the store; None if the comparison has not begun. If it has begun, the table is
+                     encoded again, because its content may have changed since then.
 
         Raises ConfigError and DataError if the run cannot use the table, if the memory suffices for no candidate, or if
-        the table is another one than before.
+        the table is not the same as before.
         """
         kept, work = self.out / _STORE, self.out / _WORK
         remove(work)  # of a killed comparison
@@ -263,7 +266,7 @@ class Race:
 
     @property
     def _base(self) -> dict[str, Any]:
-        """Options of all candidates."""
+        """Options of all candidates, without `trees`."""
         return {name: value for name, value in self.arguments.options.items() if name != "trees"}
 
     def _candidates(self, task: Task) -> dict[str, dict[str, Any]]:
@@ -379,14 +382,14 @@ def _tell_of_shares(store: Store, state: ComparisonState, listener: Listener) ->
     if shares[most] > _SHARES * shares[least]:
         listener(
             Notice(
-                f"bags of {most} leave out {shares[most]:.0%} of the rows and those of {least} {shares[least]:.0%}: "
-                "the former is evaluated with more trees per row, which favours it while there are few trees"
+                f"bags of {most} leave out {shares[most]:.0%} of the rows, bags of {least} {shares[least]:.0%}: "
+                f"{most} is evaluated with more trees per row, which favours it while there are few trees"
             )
         )
 
 
 def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
-    """Name the winner, write the tables, move its forest into place, and remove the other forests."""
+    """Name the winner, write the tables, move the forest of the winner into place, and remove the other forests."""
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
@@ -410,7 +413,8 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
 def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> None:
     """Record the table of the comparison as the training table of the forest in `directory`.
 
-    data  path of the table; None for a table in memory.
+    data     path of the table; None for a table in memory.
+    exclude  excluded columns.
     """
     forest = read_forest(directory)
     if forest.origin is None:
@@ -426,7 +430,7 @@ def _forest_of(out: Path, name: str) -> Path:
 
 @contextmanager
 def _naming_next_step(out: Path) -> Iterator[None]:
-    """Add advice on continuing the comparison to a full disk, and to errors that are not raised by bigforest."""
+    """Add advice on continuing the comparison to errors of a full disk, and to errors not raised by bigforest."""
     try:
         yield
     except BaseException as error:
@@ -450,7 +454,7 @@ def tuned_forest(
 ) -> Forest:
     """Compare some default candidates and return the forest of the winner, at `out` or temporary.
 
-    tune  number of candidates, or a time limit such as "10m" for comparing all default candidates.
+    tune  number of default candidates, or a time limit such as "10m" for comparing all of them.
     """
     tune = plain(tune)
     if isinstance(tune, bool) or not isinstance(tune, int | str):
@@ -483,7 +487,7 @@ def tuned_forest(
 
 
 def _keep_candidates(tuned: Comparison) -> None:
-    """Write the candidates among the files of the winner."""
+    """Write the table of the candidates into the forest of the winner."""
     forest = tuned.forest
     table = tuned.candidates.with_columns(
         metric=pl.lit(tuned.metric), cross_fitted=pl.when("winner").then(pl.lit(tuned.cross_fitted, pl.Float64))

@@ -61,7 +61,7 @@ class Round:
 class ComparisonState:
     """The settings of a comparison, and the results and costs of its rounds: race.json.
 
-    run           the table, and the options without those of the candidates.
+    run           the table, and the options that all candidates share.
     metric        loss that is compared.
     options       explicit options of all candidates, without `trees`.
     candidates    options of each candidate.
@@ -155,8 +155,8 @@ class Comparison:
 
     candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON, without the common ones),
                 trees, loss, difference to the lowest loss and its standard_error, paired by row, seconds, bytes of the
-                forest, retired (reason; null for candidates that finished) and winner. Loss, difference and error
-                are those of the candidate's last round, null if it had none.
+                forest, retired (reason; null for candidates that finished) and winner. Loss, difference and
+                standard_error are of the candidate's last round, null if it had none.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
     metric      the loss: log_loss, error or auc (1 minus the area, or the mean area) for classification, mse or
                 poisson_deviance for regression.

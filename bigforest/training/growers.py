@@ -9,9 +9,9 @@
 Weights and bags are not stored. A resumed run routes all rows through the existing trees, which yields the same
 weights. Oracle: tests/naive/boosting.py.
 
-**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest. Then their nodes get the wide
-weights (oob/weigh.py), and the parts are written to the forest. An interrupted run continues with the parts that are
-still in the subfolder.
+**Wide weights** (weights of rows with 64 bits). Trees are grown with narrower weights in a subfolder of the forest.
+Then their nodes get the wide weights (oob/weigh.py), and the parts are written to the forest. An interrupted run
+continues with the parts that are still in the subfolder.
 
 **Early stopping** (TrainConfig.stop_oob). Trees are grown in rounds in a folder of their own, one file for each tree,
 and evaluated in their order. The size of the rounds depends on the machine, but the number of trees at which growing
@@ -64,7 +64,7 @@ def grower_of(job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) 
 
 
 class BoostingGrower(Grower):
-    """A `Grower` that grows one tree after the other. All threads find the leaves of rows in the same tree."""
+    """A `Grower` that grows one tree after the other. All threads route the rows through the new tree."""
 
     def __init__(self, job: ForestJob) -> None:
         super().__init__(job)
@@ -128,7 +128,7 @@ class BoostingGrower(Grower):
 
 
 class WeighingGrower(Grower):
-    """A `Grower` whose parts are weighed. It keeps no trees in memory, because weighing changes their nodes."""
+    """A `Grower` for wide weights. It keeps no trees in memory, because weighing changes their nodes."""
 
     def __init__(self, job: ForestJob, plan: GrowPlan | None = None) -> None:
         """Prepare the subfolder. Raises ConfigError, before anything is grown, if the memory does not suffice."""
@@ -161,7 +161,7 @@ WINDOW = 20
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
     """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it has not.
 
-    error  float64 [trees], error after each tree; NaN while no row is out of bag, which never counts as settled
+    error  float64 [trees], error after each tree; NaN while no row is out of bag. A NaN in a window means "not settled"
     """
     for trees in range(2 * WINDOW, error.size + 1, STEP):
         before = math.fsum(error[trees - 2 * WINDOW : trees - WINDOW])
@@ -180,8 +180,8 @@ class OobMonitor:
     def __init__(self, job: ForestJob) -> None:
         self._job, store, config = job, job.store, job.config
         self._step = step_rows(store.spec.target.answer_width)
-        self._files: list[Path] = []
-        self._changes = np.zeros((3, config.trees), np.int64)
+        self._files: list[Path] = []  # votes so far, a file for every `_step` rows
+        self._changes = np.zeros((3, config.trees), np.int64)  # of the error by each tree, see TalliedRange
         # If lambda is chosen after growing, the votes here are unshrunk.
         tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
         self._lambdas = tried if len(tried) == 1 else ()

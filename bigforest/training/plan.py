@@ -49,12 +49,12 @@ from bigforest.store.format import (
     is_meant_as_store,
 )
 from bigforest.store.store import Store
-from bigforest.training.choose import choose_min_level, is_open, most_of, visits_to_choose
+from bigforest.training.choose import choose_min_level, chooses_mtry, largest_choice, visits_to_choose
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
 # The stages, in the order in which they are listed. All but the last run in this order; "weigh" belongs to growing.
-# Each function is in the module of its stage, and returns the needs of the stage.
+# Each function is in the module of its stage, and returns the memory, scratch and passes of the stage.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
     choose_estimate,
@@ -84,9 +84,9 @@ class Plan(RunPlan):
     """The needs of a training run, as upper bounds unless stated otherwise. In addition to the fields of `RunPlan`:
 
     rows, features, classes  of the table.
-    widths        numbers of features with codes of 1, 2 and 4 bytes.
-    store         bytes of the presorted table without the text of its levels, which is unknown before the table is
-                  read. These bytes are part of `scratch`; 0 if the store exists.
+    widths        number of features by the bytes of their codes: 1, 2 and 4.
+    store         bytes of the presorted table, 0 if it exists. These bytes are part of `scratch`. The text of levels
+                  is not included: it is unknown before the table is read.
     categories    number of features with levels; 0 if the store exists.
     output_free   free bytes on the disk of the forest.
     compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
@@ -122,9 +122,9 @@ class TrainingPlan:
     """Decisions of a run: table, options, roles of columns and resources.
 
     run        the run, with the options as they were given.
-    table      the opened table. Once it is encoded, the store, in which `filled_store` fills missing cells and levels.
-    config     the options. Those chosen from the rows are final after `for_store` (min_level) and `choose_options`
-               (choose.py; the others).
+    table      the opened table. After `for_store` the store; for projections, with filled missing cells and levels.
+    config     the options. `for_store` chooses min_level; `choose_options` (choose.py) chooses the other options that
+               depend on the rows.
     roles      the use of each column; None for a store.
     resources  threads, memory and disk.
     stages     names of the stages that run; None for all that the options need.
@@ -157,8 +157,8 @@ class TrainingPlan:
         table, shape, config, skipped = self.table, self.shape, self.config, set()
         if isinstance(table, Store):
             skipped.add("encode")
-        if config.chooses_axes or is_open(config, shape.features, shape.rows, shape.classes):
-            config = most_of(config, shape)
+        if config.chooses_axes or chooses_mtry(config, shape.features, shape.rows, shape.classes):
+            config = largest_choice(config, shape)
         else:
             skipped.add("choose")
         if not config.bootstrap:
@@ -177,12 +177,12 @@ class TrainingPlan:
     def check(self) -> None:
         """Raise ConfigError if a stage needs more memory than the budget.
 
-        Without a budget, compare the needs with the memory of the machine once the table is a store, but not on a
+        Without a budget, compare with the memory of the machine, but only if the table is a store, and not on a
         cluster.
         """
         resources = self.resources
         if resources.memory is not None:
-            # Only wide weights need the stage "weigh", and before encoding it is unknown whether weights are wide.
+            # Only 64-bit weights need the stage "weigh". Before encoding it is unknown whether weights have 64 bits.
             sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
             combined_estimate(sure).check(resources.memory)
         elif isinstance(self.table, Store) and resources.cluster is None:
@@ -200,9 +200,9 @@ class TrainingPlan:
             )
 
     def make_store(self, path: Path, listener: Listener, earlier: str) -> Store:
-        """Encode the table into a store at `path`. Return the table itself if it is a store.
+        """Encode the table into a store at `path`, and return the store. If the table is a store, return it.
 
-        earlier  words for the error about an earlier use of the table, such as "the forest was grown on"
+        earlier  words that say in the error how the table was used before, such as "the forest was grown on"
 
         Raises ConfigError before anything is written if a stage needs more memory than the budget, and DataError if the
         run has the fingerprint of another table.
@@ -232,7 +232,7 @@ class TrainingPlan:
         return plan
 
     def summary(self, home: Path) -> Plan:
-        """Return the figures that `bigforest plan` prints, for a forest in the folder `home`."""
+        """Return the figures that `bigforest plan` prints. The forest is to be written into the folder `home`."""
         shape, config, resources = self.shape, self.config, self.resources
         kept = isinstance(self.table, Store)
         needs = {need.stage: need for need in self.needs}
@@ -307,8 +307,8 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
 def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     """Return the configuration with the options that the store was made with.
 
-    Raises ConfigError if an explicit option differs from the option of the store, or needs features that it lacks, or
-    if columns are excluded.
+    Raises ConfigError if an explicit option differs from the option of the store, if an option names a feature that the
+    store lacks, or if columns are excluded.
     """
     config, spec = run.config, store.spec
     check_features(config, set(spec.feature_names))
@@ -338,7 +338,8 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
 def store_disk_bytes(shape: Shape, config: TrainConfig) -> int:
     """Return the most bytes of a store of this shape, without manifest and levels.
 
-    Weights are assumed to be wide, and the numbers of a regression not to be exact multiples of a step.
+    It is an upper bound: weights are taken to have 64 bits, and the targets of a regression to be stored as float64 in
+    addition to whole steps.
     """
     row_bytes = shape.row_bytes + TARGET_TYPES[config.task or "classification"].itemsize
     for present, dtype in (
@@ -354,9 +355,9 @@ def store_disk_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:
-    """Estimate the seconds of each stage with all data in memory, for leaves that are pure or at max_depth.
+    """Estimate the seconds of each stage, if all data is in memory, and each leaf is pure or at max_depth.
 
-    Growing finds the leaves of out-of-bag rows; the report adds up their votes.
+    Finding the leaves of out-of-bag rows is part of growing; adding up their votes is part of the report.
     """
     total = {
         "read": shape.rows * shape.features * _READ_CELL,

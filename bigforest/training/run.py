@@ -257,9 +257,10 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _resumable(folder: RunFolder) -> Iterator[None]:
-    """Add advice on resuming to an error of the block: a full disk, a lost cluster or store, or one not of bigforest.
+    """Add advice on resuming to errors that may not occur again.
 
-    Other errors of bigforest would come again. After them, remove the folder of the run if it is new and has no trees.
+    These are full disks, failures of a cluster or an object store, and exceptions that are not of bigforest. Other
+    errors would occur again: after such an error, remove the folder of the run if it is new and has no trees.
     """
     try:
         yield
@@ -307,11 +308,11 @@ def _carry_out(
 def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
     """Return the plan of a run for its store. Encode the table if the store is missing.
 
-    data  the table, as given now. It is encoded again, to compare the fingerprints, also if the store exists. None for
-          the table that the run names.
+    data  the table, as given now. It is encoded even if the store exists, because the fingerprints are compared. None
+          for the table that the run names.
 
-    Raises DataError if it is another table, FormatError if the store is damaged, ConfigError if a table in memory is
-    not given again.
+    Raises DataError for another table than before, FormatError if the store is damaged, ConfigError if a table in
+    memory is not given again.
     """
     run = folder.state.run
     has_store = run.fingerprint is not None and folder.store.exists()
@@ -331,7 +332,10 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
 
 
 def _open_store(folder: RunFolder, fingerprint: str | None, *, verify: bool = True) -> Store:
-    """Open the store in the folder of a run; verify: read it completely. Raises FormatError if it is damaged."""
+    """Open the store in the folder of a run. Raises FormatError if it is damaged.
+
+    verify  read the store completely.
+    """
     try:
         store = Store.open(folder.store, verify=verify)
         if store.fingerprint != fingerprint:
@@ -342,7 +346,10 @@ def _open_store(folder: RunFolder, fingerprint: str | None, *, verify: bool = Tr
 
 
 def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, timer: StageTimer) -> PackedTrees | None:
-    """Write the missing files of a forest. Return its trees if they are in memory."""
+    """Write the missing files of a forest. Return its trees if they are in memory.
+
+    validation  table to evaluate the forest on, or None.
+    """
     store, config, directory, resources, _ = job
     _tell_of_fills(store, timer)
     keep = validation is None or resources.memory is None  # validation may need the whole budget
@@ -378,11 +385,12 @@ def grow_forest(job: ForestJob, *, keep: bool = False, plan: GrowPlan | None = N
 
 
 def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, PackedTrees | None]:
-    """Write the out-of-bag report, the targets of leaves and the table of features.
+    """Write the out-of-bag report, the targets of leaves (keep_targets) and the table of features.
 
-    grown  the trees, if they are in memory.
+    grown  the trees if they are in memory, otherwise None.
 
-    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees if there is memory to keep them.
+    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees; None if the trees are not in memory,
+    or must be dropped to make room for the report.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:
@@ -400,10 +408,10 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
     if config.keep_targets:
         write_targets(job)
     if grown is not None:
-        shares = grown.importance
+        importances = grown.importance
     else:  # within a budget a process reads one part at a time
-        shares = importance(directory, job.header(), resources.executor(None if resources.memory is None else 1))
-    write_features(directory, job.header(), shares)
+        importances = importance(directory, job.header(), resources.executor(None if resources.memory is None else 1))
+    write_features(directory, job.header(), importances)
     lambdas = leaf_lambdas(config, choices.shrinkage.amount)
     used = features_at_hand(store.spec, refined=bool(choices.rounds.amount))
     return choices, None if grown is None else grown.packed(lambdas, resources.workers, used)

@@ -218,7 +218,7 @@ class RunFolder:
 
     @property
     def store(self) -> Path:
-        """Path of the complete store, which stays where it was made."""
+        """Path of the store: where it exists, otherwise in the folder in use."""
         stores = [work / _STORE for work in self.works]
         return next((store for store in stores if store.exists()), stores[-1])
 
@@ -249,7 +249,7 @@ class RunFolder:
         self.temporary.mkdir(parents=True, exist_ok=True)
 
     def use_scratch(self, scratch: Path) -> None:
-        """Put further temporary files into a folder in `scratch`. A complete store stays where it is."""
+        """Put further temporary files into a folder in `scratch`. An existing store stays where it is."""
         if self.works[-1].parent != scratch.resolve():
             self.save(scratches=(*self.state.scratches, str(scratch.resolve())))
             self.clean()
@@ -287,8 +287,8 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
     overwrite  replace a forest or an unfinished run at `out`.
 
-    Raises OutputExistsError if anything else is at `out`, or anything without `overwrite`; BusyError if another process
-    works on `out`; ConfigError, FormatError and DiskFullError.
+    Raises OutputExistsError if something exists at `out`, unless it is a forest or an unfinished run and `overwrite` is
+    True; BusyError if another process works on `out`; ConfigError, FormatError and DiskFullError.
     """
     path = check_output(out, FOREST, overwrite=overwrite)
     old = _lock_folder(out, path)
@@ -414,7 +414,7 @@ def _busy(out: Path) -> str:
 
 
 def _remove_rest(folder: Path) -> None:
-    """Remove the folder of a run. Its state and its lock go last."""
+    """Remove the folder of a run. Its state and its lock are removed last."""
     last = ["", _STATE, _LOCK]
     for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
         remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -249,7 +249,7 @@ def plan_training(
         The table, as for `train`.
     target : str or ArrayLike or None, default=None
         The target column, as for `train`.
-    **options
+    exclude, out, memory, threads, scratch, **options
         As for `train`.
 
     Returns
@@ -363,7 +363,7 @@ def shrink_forest(
 
 
 def _lambdas(forest: Forest) -> tuple[float, ...]:
-    """Return the lambdas to choose from. Raises ConfigError if none can be chosen."""
+    """Return the lambdas to choose from. Raises ConfigError if the forest has no out-of-bag rows to choose by."""
     advice = f"set {api('amount')}"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")

@@ -1,11 +1,11 @@
 """Trial trees: small forests that are grown before the forest, to choose options by their out-of-bag error.
 
-All settings are tried on the same bags of some rows. The error of a tree on a row is its prediction minus the truth,
-for a number or for the share of each class (1 or 0). If two trees leave a row out, the product of their errors is on
-average the squared error of a forest of very many trees (Breiman 2001, section 11). The mean over pairs of trees
-estimates this error; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower by one or
-more standard errors (choose.py). The choice does not depend on the options trees and seed, so that forests of different
-seeds can be merged.
+All configurations are tried on the same bags of some rows. The error of a tree on a row is its prediction minus the
+truth. For classes there is an error for each class: the predicted share minus 1 or 0. If two trees leave a row out, the
+product of their errors is on average the squared error of a forest of very many trees (Breiman 2001, section 11). The
+mean over pairs of trees estimates this error; for the Poisson deviance see `_losses`. choose.py compares the estimates
+of configurations by their standard errors. The choice does not depend on the options trees and seed, so that forests of
+different seeds can be merged.
 Oracle: tests/naive/trial_trees.py.
 """
 
@@ -41,14 +41,14 @@ from bigforest.store.store import Store
 
 T = TypeVar("T")
 
-# Trees of each setting, and of a task, unless said otherwise.
+# Trees of each configuration, and of a task, unless said otherwise.
 TREES = 16
 TASK_TREES = 4
-# Rows on which trial trees are grown and evaluated (`row_count`), the larger of two numbers:
-# - _ROWS, or the rows of _CELLS cells if these are fewer, but at least _WIDE_ROWS for axis trees of classification, and
-#   of regression if there are more features than rows;
-# - a share of the table: 1 / _SHARE_OF_CLASSES for axis trees of classification, 1 / _SHARE for others.
-# Both are at most the rows of _MOST_CELLS cells.
+# Rows on which trial trees are grown and evaluated (`row_count`):
+#     max(share of the table, min(_ROWS, _CELLS / features)), at most _MOST_CELLS / features
+# The share is 1 / _SHARE_OF_CLASSES for axis trees of classification, otherwise 1 / _SHARE. If _CELLS / features is
+# below _WIDE_ROWS, _WIDE_ROWS replaces it for axis trees of classification, and for axis trees of regression with more
+# features than rows.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
@@ -60,7 +60,7 @@ _BLOCKS = 16
 # Bytes of a cell in a process (code and value), and in a task (code, in an array by rows).
 _SHARED_CELL_BYTES = 12
 _CELL_BYTES = 4
-# Bytes of an error in a task, of a sum of errors of a setting, and of an error while two settings are compared.
+# Bytes of an error in a task, of a sum of errors of a configuration, and of an error while two of them are compared.
 _ERROR_BYTES = 24
 _KEPT_BYTES = 8
 _COMPARED_BYTES = 48
@@ -75,7 +75,7 @@ class Errors(NamedTuple):
     squares  float64 [rows], sums of the squared errors over all outputs
     trees    float64 [rows], number of trees that left the row out
     split    bag rows of all nodes that the trees split, a measure of time
-    truth    float64 [rows], targets times the factor of the errors, for the Poisson deviance; None for other losses
+    truth    float64 [rows], targets times `error_unit`, for the Poisson deviance; None for other losses
     """
 
     total: NDArray[np.float64]
@@ -218,7 +218,9 @@ def summed(errors: Errors, following: Errors) -> Errors:
 def gain_of(errors: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
     """Return the mean decrease of the loss from `plain` to `errors` over the rows, and its standard error.
 
-    Both are 0 if fewer than two rows can be evaluated.
+    weight  weight of each row; None if all are equal
+
+    Both are 0 if fewer than two rows can be evaluated, which are left out by two trees or more.
     """
     evaluated = plain.trees > 1
     if np.count_nonzero(evaluated) < 2:
@@ -288,7 +290,7 @@ def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
 
 
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
-    """Return the number of rows on which trees are grown and evaluated. The task of the configuration is known."""
+    """Return the number of rows on which trees are grown and evaluated. `config.task` must be known."""
     most = _MOST_CELLS // features
     axis, classes = base_family(config.family) == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)

@@ -149,10 +149,10 @@ def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: l
 def test_is_open__not_where_it_was_said_or_cannot_be_evaluated(
     options: dict[str, Any], features: int, rows: int, classes: int
 ) -> None:
-    assert choose.is_open(CLASSES, 40, 20, 2)
-    assert choose.is_open(CLASSES, 3, 20, 2)
-    assert choose.is_open(CLASSES, 40, 4000, 200)
-    assert not choose.is_open(TrainConfig.of(**options).for_task("classification"), features, rows, classes)
+    assert choose.chooses_mtry(CLASSES, 40, 20, 2)
+    assert choose.chooses_mtry(CLASSES, 3, 20, 2)
+    assert choose.chooses_mtry(CLASSES, 40, 4000, 200)
+    assert not choose.chooses_mtry(TrainConfig.of(**options).for_task("classification"), features, rows, classes)
 
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:

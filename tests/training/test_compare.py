@@ -291,6 +291,22 @@ def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     assert "stopped" in found.facts()
 
 
+def test_compare__no_further_round_once_the_winner_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The time is over after the first round, and the process is killed before it moves the forest of the winner."""
+    candidates, options = {"a": {}, "b": {"min_leaf": 5}}, {"trees": 75}
+
+    def killed(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(race_run, "sync_all", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bf.compare(table(60), "y", candidates=candidates, budget=1e-9, options=options, out=tmp_path / "c")
+    found = bf.compare(table(60), "y", candidates=candidates, options=options, out=tmp_path / "c")
+    assert found.forest.trees == 25 and found.stopped is not None
+    assert found.candidates["trees"].to_list() == [25, 25]
+
+
 @pytest.mark.parametrize(
     ("metric", "column"),
     [
@@ -379,14 +395,14 @@ def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
 
     candidates: dict[str, Any] = {"all": {}, "few": {"replace": False, "sample_fraction": 0.3}}
     bf.compare(table(60), "y", candidates=candidates, options={"trees": 3}, listener=listen)
-    assert any(notice.startswith("bags of few leave out 70% of the rows and those of all 37%") for notice in notices)
+    assert any(notice.startswith("bags of few leave out 70% of the rows, bags of all 37%") for notice in notices)
     notices.clear()
     bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options={"trees": 3}, listener=listen)
     assert not any("leave out" in notice for notice in notices)
     uneven = table(60).with_columns(y=pl.Series(["rare"] * 6 + ["usual"] * 54))
     candidates = {"all": {}, "even": {"sampling": "balanced"}}
     bf.compare(uneven, "y", candidates=candidates, options={"trees": 3}, listener=listen)
-    assert any(notice.startswith("bags of even leave out 84% of the rows and those of all 37%") for notice in notices)
+    assert any(notice.startswith("bags of even leave out 84% of the rows, bags of all 37%") for notice in notices)
 
 
 def test_comparison__shows_itself(whole: bf.Comparison) -> None:

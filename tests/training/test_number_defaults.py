@@ -105,14 +105,14 @@ def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 19)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
-    assert choose.is_open(TrainConfig.of().for_task("regression"), 6, 1000)
-    assert not choose.is_open(TrainConfig.of(**options).for_task("regression"), 6, rows)
+    assert choose.chooses_mtry(TrainConfig.of().for_task("regression"), 6, 1000)
+    assert not choose.chooses_mtry(TrainConfig.of(**options).for_task("regression"), 6, rows)
 
 
 def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
     numbers = TrainConfig.of().for_task("regression")
     answers = {19: False, 20: True, 599: True, 600: False, 40_000: True}
-    assert {rows: choose.is_open(numbers, 600, rows) for rows in answers} == answers
+    assert {rows: choose.chooses_mtry(numbers, 600, rows) for rows in answers} == answers
 
 
 @pytest.mark.parametrize("seed", cases([0, 2, 4], quick=1))  # where it is better by less than two standard errors
@@ -129,12 +129,12 @@ def test_train__more_features_than_rows_take_one_standard_error_in_place_of_two(
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
 def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> None:
-    assert not choose.is_open(TrainConfig.of(family=family).for_task("regression"), 6, 1000)
+    assert not choose.chooses_mtry(TrainConfig.of(family=family).for_task("regression"), 6, 1000)
 
 
 def test_is_open__not_of_a_single_feature() -> None:
     for features in (0, 1):
-        assert not choose.is_open(TrainConfig.of().for_task("regression"), features, 1000)
+        assert not choose.chooses_mtry(TrainConfig.of().for_task("regression"), features, 1000)
 
 
 @compiled
