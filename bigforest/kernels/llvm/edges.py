@@ -5,14 +5,18 @@ Two classes: the weights of a bucket are one uint32, with class 1 in the upper h
 SCORED_WEIGHT. hist begins with a zero, so after it is summed up, entry b is the weight before bucket b.
 kernels/scan/two_class.py defines the score d**2 / (w_l w_r).
 
-Rounding does not hide a better split:
+Rounding hides no split that is as good as the best. Proof, with u = 2**-24:
 
 - With weights below 2**15, d and w_l w_r are integers of at most 2**28, exact in 32 bits. d**2 is at most 2**56, and a
-  score is 0 or at least 2**-28, so neither overflows nor underflows in float32.
-- Each conversion, product and quotient has a relative error of at most 2**-24; the conversion of d counts twice. So
-  the error of a score is at most 5 * 2**-24. Comparing a score with a bar that is made from another score has an error
-  of at most 11 * 2**-24, comparing d**2 with bar * w_l w_r one of at most 6 * 2**-24.
-- Callers lower the bar by SCORE_ERROR, which is larger than all of these.
+  score is 0 or at least 2**-28, so nothing overflows or underflows in float32.
+- Rounding to float32 multiplies a number by 1 + e, with |e| <= u / (1 + u). Both 1 + e and 1 / (1 + e) are at least
+  1 - u. So after k roundings, on either side of a comparison, score / bar is at least (1 - u)**k >= 1 - k u times its
+  exact value.
+- A score has 5 roundings: d (counted twice, because it is squared), the square, w_l w_r, and the quotient.
+- Comparing a score with a bar made from another score has 11: 5 for each score, 1 for the bar as float32.
+- Comparing d**2 with bar * w_l w_r has 6: d (twice), the square, w_l w_r, the bar, and the product.
+- Callers lower the bar, or raise the score, by SCORE_ERROR, which is above 16 u. The 5 u beyond 11 u cover the
+  roundings of the bar in float64, which are below 2**-50.
 
 More classes: a histogram has a row per class and one for all classes, `stride` = stride_for(buckets) apart. A row
 begins with a zero, followed by the weight of the first bucket. So once the rows are summed up, entry b is the weight
@@ -35,7 +39,10 @@ from bigforest.kernels.llvm.selection import Selection
 
 
 def _score(left, ones, weight):
-    """Return the scores of splits (float64, -1 if a side is empty), and the weights of their lighter sides."""
+    """Return the scores of splits (float64, -1 if a side is empty), and the weights of their lighter sides.
+
+    left  int64, weights on the left of each split, packed as in `hist`
+    """
     ones_l = left >> 16
     w_l = ones_l + (left & 0xFFFF)
     w_r = int(weight) - w_l
@@ -47,8 +54,9 @@ def _score(left, ones, weight):
 def score_buckets_two(hist, buckets, ones, weight, min_leaf, score):
     """Sum hist up, and score the split after every bucket. Return the highest score, float64.
 
-    hist   uint32 [>= 1 + buckets rounded up to LANES], read and written up to this length
-    score  float32 [>= buckets rounded up to LANES], out: -1 if a side weighs less than min_leaf >= 1
+    hist          uint32 [>= 1 + buckets rounded up to LANES], read and written up to this length
+    ones, weight  weight of class 1 and of both classes in the node
+    score         float32 [>= buckets rounded up to LANES], out: -1 if a side weighs less than min_leaf >= 1
     """
     size = int(buckets)
     hist[: size + 1] = np.cumsum(hist[: size + 1])
@@ -61,7 +69,7 @@ def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
     """Find the buckets that may have a split inside with a score above `bar`. Return their number (uint64).
 
     hist  summed up by `score_buckets_two`
-    bar   float32, not 0
+    bar   float32 >= -1; below 0 to find scores of 0
     out   uint32 [>= buckets + LANES], set to the buckets, ascending
 
     d**2 / (w_l w_r) is convex in the counts, so its maximum over a bucket is at a corner. A corner has all rows of one
@@ -182,6 +190,6 @@ def _emit_score_edges(lanes: Lanes, stride: Any, buckets: Any, weight: Any, leas
 
 
 def _indices(builder: Any, base: Any, row: Any, stride: Any) -> tuple[Any, Any]:
-    """Return the indices, in a row of the histogram, of the counts before and after the buckets from `base` on."""
+    """Return the indices, in the histogram, of a row's counts before and after the buckets from `base` on."""
     before = builder.add(base, builder.mul(row, stride))
     return before, builder.add(before, ir.Constant(before.type, 1))

@@ -1,7 +1,7 @@
 """Functions written in LLVM. Each has a twin in plain Python, which documents it and is its oracle.
 
-The compiler does not vectorise loops over arrays that might overlap, so these functions emit vectors explicitly. LLVM
-cuts them to the width of the processor's registers.
+The compiler does not vectorise these loops, so the functions emit vectors explicitly. LLVM cuts them to the width of
+the processor's registers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) 
     """Compile calls of `plain` as the code that the decorated function emits; without a compiler `plain` runs.
 
     The emitter is called with Lanes and with the arguments that are numbers, in order, and returns the result, if there
-    is one. All other arguments are arrays. `numbers` are the types of numbers by name, int64 by default.
+    is one. All other arguments are arrays. `numbers` has the types of numbers by name; a name that it lacks is int64.
     """
     order = inspect.signature(plain)
 

@@ -17,10 +17,11 @@ from numba.core import cgutils
 
 from bigforest.kernels.llvm.lanes import FLOATS, LANES, VECTOR, Lanes, emits
 
+# Most rows that are compared by pairs: the cost is quadratic.
 PAIRS = 128
-# Nodes below this weight are scored in float32: products of two weights then have less than 31 bits.
+# Nodes below this weight are scored in float32: products of two weights have at most 30 bits.
 SCORED_WEIGHT = 1 << 15
-# More than twice the relative error of a score: each of its few roundings is 2**-24.
+# Above the relative error of comparing two float32 scores; proof in edges.py.
 SCORE_ERROR = 1e-6
 
 

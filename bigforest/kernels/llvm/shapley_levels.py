@@ -56,17 +56,16 @@ def _emit_extend_products(lanes: Lanes, size: Any, level: Any, before: Any) -> N
         lanes.store(builder.select(is_met, inverse_met, inverse_unmet), "inverse", builder.add(begin, base))
 
 
-def scale(below, product, value, size, begin, level):
-    """Set below[begin : begin + size] to value * product[level : level + size]; level: index of a level's first
-    number."""
-    below[begin : begin + size] = value * product[level : level + size]
+def scale(below, product, value, size, begin, first):
+    """Set below[begin : begin + size] to value * product[first : first + size]."""
+    below[begin : begin + size] = value * product[first : first + size]
 
 
 @emits(scale, value=types.float64)
-def _emit_scale(lanes: Lanes, value: Any, size: Any, begin: Any, level: Any) -> None:
+def _emit_scale(lanes: Lanes, value: Any, size: Any, begin: Any, first: Any) -> None:
     builder, value = lanes.builder, lanes.splat(value)
     with lanes.blocks(size) as base:
-        result = builder.fmul(value, lanes.load("product", builder.add(level, base)))
+        result = builder.fmul(value, lanes.load("product", builder.add(first, base)))
         lanes.store(result, "below", builder.add(begin, base))
 
 
