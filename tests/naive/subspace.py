@@ -36,7 +36,7 @@ class Cut(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A feature that is counted in steps of `unit`, `per_step` to a unit of its values; left out where unit is 0.
+    """A feature that is counted in steps of `unit`, `rate` to a unit of its values; left out where unit is 0.
 
     scale: 1 / s**2, where s is the smallest power of two from the range of its values on.
 
@@ -44,7 +44,7 @@ class Column(NamedTuple):
     """
 
     low: float
-    per_step: float
+    rate: float
     unit: float
     scale: float
     binary: bool
@@ -147,9 +147,7 @@ def column_of(column: bytes) -> Column:
 
 def mean_of(rows: Sequence[Sequence[float]], columns: Sequence[Column]) -> list[float]:
     """The mean of rows, above the lowest values, from whole steps."""
-    sums = [
-        sum(round((row[place] - column.low) * column.per_step) for row in rows) for place, column in enumerate(columns)
-    ]
+    sums = [sum(round((row[place] - column.low) * column.rate) for row in rows) for place, column in enumerate(columns)]
     return [float(total) / len(rows) * column.unit for total, column in zip(sums, columns, strict=True)]
 
 

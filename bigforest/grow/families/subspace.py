@@ -180,7 +180,7 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
 def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumns:
     """Return the features of a store for the kernels, without rows; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
-    low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
+    low, rate, unit, scale = (np.zeros(features) for _ in range(4))
     for feature in range(features):
         least, most = store.ends(feature)
         span = most - least
@@ -188,10 +188,10 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
             continue
         low[feature] = least
         whole = span <= STEPS and are_whole(store.low(feature))
-        per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
+        rate[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
         scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
     all_features = np.arange(features, dtype=np.int32)
-    return _without_rows(seen_as_bits(store.shape, config, epochs), all_features, low, per_step, unit, scale)
+    return _without_rows(seen_as_bits(store.shape, config, epochs), all_features, low, rate, unit, scale)
 
 
 def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
@@ -630,7 +630,7 @@ class SubspaceFamily(ProjectionFamily):
     ) -> SubspaceTable:
         config, epochs = sampler.config, self.epochs(sampler.config)
         seen = columns_of(store, config, epochs)
-        decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step))
+        decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.rate))
         return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, seen, None))
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:

@@ -23,8 +23,8 @@ from bigforest.kernels.llvm.numbers import smaller
 
 # Rows that are packed at a time: one word of each stays in the first-level cache.
 PACKED_ROWS = 512
-# Room for the binary digits of a number of rows, and how many of the lowest are kept in registers.
-PLANES = 40
+# Binary digits of a number of rows, which is below 2**31. The lowest ones are kept in registers.
+PLANES = 31
 _LOW_PLANES = np.uint64(3)
 _EIGHT = np.uint64(8)
 _WORD = np.uint64(WORD)
@@ -71,8 +71,9 @@ def count_word(bits, rows, number, planes, count):
     rows    uint32 [n], n below 2**31
     planes  uint64 [2, PLANES], scratch
 
-    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1): planes[0, i] has the binary digits of weight
-    2**i so far, and planes[1, i] a word of such digits that waits to be added in a pair. Five operations per row.
+    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1). Bit b of planes[0, i] is digit i of the
+    count of bit b so far. planes[1, i] is a word of such digits that waits for another, because two are added at once.
+    Five operations per row.
     """
     n = np.uint64(rows.size)
     digit, waiting = planes[ZERO], planes[ONE]
@@ -132,7 +133,7 @@ class SubspaceColumns(NamedTuple):
     bits      uint64 [rows of the table, words], see the top of this file; no words for values
     value     float64 [rows of the table, columns]; no rows for bits
     low       float64 [columns], the smallest value
-    per_step  float64 [columns], steps per unit of the value: STEPS / range; 1 for whole numbers in a range up to STEPS
+    rate      float64 [columns], steps per unit of the value: STEPS / range; 1 for whole numbers in a range up to STEPS
     unit      float64 [columns], size of a step; 0 for a column that is left out, with all its values set to 0
     scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
               a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
@@ -142,7 +143,7 @@ class SubspaceColumns(NamedTuple):
     bits: NDArray[np.uint64]
     value: NDArray[np.float64]
     low: NDArray[np.float64]
-    per_step: NDArray[np.float64]
+    rate: NDArray[np.float64]
     unit: NDArray[np.float64]
     scale: NDArray[np.float64]
 
@@ -267,7 +268,7 @@ def find_class_means(subspace, total):
                 row = np.uint64(rows[i])
                 for j in range(subspace.size[0]):
                     c = np.uint64(subspace.column[j])
-                    mean[k, c] += np.rint((space.value[row, c] - space.low[c]) * space.per_step[c])
+                    mean[k, c] += np.rint((space.value[row, c] - space.low[c]) * space.rate[c])
             for j in range(subspace.size[0]):
                 c = np.uint64(subspace.column[j])
                 mean[k, c] = mean[k, c] / size * space.unit[c]
