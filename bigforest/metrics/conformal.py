@@ -330,9 +330,9 @@ _CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JackknifeIntervals:
-    """Intervals from the predictions, for each calibration row, of the trees grown without it.
+    """Intervals by the jackknife+: each calibration row is predicted by the trees whose bags do not contain it.
 
-    errors  float64 [rows], absolute error of the trees whose bags do not contain a calibration row, on this row.
+    errors  float64 [rows], absolute error of this prediction for each calibration row.
     left    float64 [trees, rows], 1 if the row is not in the bag of the tree, else 0.
     rank    place of the upper bound of a new row, from 1, among the ascending sums of prediction and error.
     """

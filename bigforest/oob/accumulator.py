@@ -87,7 +87,7 @@ def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None
 
 
 def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
-    """Return the loss of a regression forest of this configuration. For classes, only the unit is used, which is 1."""
+    """Return the loss of a regression forest of this configuration. For classes, only the unit (1) is used."""
     if config.criterion != "poisson":
         return NumberLoss(error_unit(store))
     most = float(store.spec.target.values(store.target.max()))

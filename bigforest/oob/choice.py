@@ -8,9 +8,9 @@
    standard errors.
 
 The same rows are used to choose and to evaluate. Losses are therefore also cross-fitted: each half of the rows is
-evaluated with the choice of the other half. A class without votes has the probability 0 and the same loss with any
-power, so rows of this class do not influence the choice of the power. The sums of blocks of rows are added up as whole
-numbers, so they do not depend on the order of the blocks.
+evaluated with the choice of the other half. A row without votes for its true class has the same loss with any power, so
+it does not influence the choice of the power. The sums of blocks of rows are added up as whole numbers, so they do not
+depend on the order of the blocks.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class ChoiceLosses(NamedTuple):
     """Losses of rows with each lambda, or with each power. If several are tried, the first is lambda 0 or the power 1.
 
     losses   object [2, tried], Python integers: weighted sums of the losses of each half of the rows, in steps
-    squares  object [2, tried]: sums of the squared differences between the weighted loss of a row and that with the
-             first lambda or power
+    squares  object [2, tried]: sums of the squared differences between the weighted loss of a row and its weighted loss
+             with the first lambda or power
     weight   weight of these rows
     """
 
@@ -71,7 +71,7 @@ def no_losses(tried: int) -> ChoiceLosses:
 
 
 def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
-    """Return the powers with which out-of-bag rows are evaluated: several to choose from, or the given power."""
+    """Return the powers with which out-of-bag rows are evaluated: several to choose from, the given power, or 1."""
     if not isinstance(config.power, str):
         return (float(config.power),)
     chosen = config.power == "auto" and classes > 1 and config.bootstrap and not config.boosts
@@ -89,7 +89,7 @@ def losses_by_lambda(
     """Return the losses of rows from `first` on, from the votes for their true classes or numbers, on threads.
 
     loss  loss of predicted numbers
-    held  bool [rows], True for rows that are held out of all bags and do not count; None if no rows are
+    held  bool [rows], True for rows that are held out of all bags and do not count; None if no rows are held out
     """
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -94,9 +94,9 @@ def tasks_at_once(task: int, resources: Resources) -> int:
 
 
 def write_targets(job: ForestJob) -> None:
-    """Write the files of forest/leaf_targets.py of a forest that has been grown.
+    """Write the training targets of the leaves of a grown forest, in the files of forest/leaf_targets.py.
 
-    They do not depend on the resources. Raises ConfigError if the memory is too little.
+    The files do not depend on the resources. Raises ConfigError if the memory is too little.
     """
     store, config, directory, resources, listener = job
     need = leaf_targets_estimate(store.shape, config, resources)

@@ -236,7 +236,7 @@ class OobTrees:
         advance  is called with the number of trees that were finished
         scratch  folder for trees that do not fit in memory
 
-        Files with leaves of only some trees of these parts are replaced.
+        Existing files with leaves of some trees of these parts are removed first.
         """
         job, missing = self._job, self.missing
         if not missing:
@@ -286,14 +286,14 @@ class OobTrees:
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
-    """Return the larger of the bytes of each entry while rows are routed and while its ballots are converted."""
+    """Return the bytes of each entry while rows are routed, or while its ballots are converted if this takes more."""
     impure = trees.nodes if trees.header.spec.target.is_regression else trees.impure_leaves
     ballots = loaded_bytes(trees.nodes, impure, trees.header.spec.target.answer_width, lambdas)
     return np.maximum(trees.sizes(), ballots)
 
 
 def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
-    """Return the trees of parts, with one entry for each part; with a budget, entries are smaller."""
+    """Return the trees of parts. Each part is an entry; with a memory budget, entries are smaller."""
     if job.resources.memory is None:
         return outline(job.directory, parts)
     return survey(job.directory, job.resources.workers, parts)

@@ -2,9 +2,9 @@
 
 Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
 votes on a range of rows (tally.py), from the ballots of the trees (the votes of their leaves, forest/ballots.py). If
-the nodes or ballots of a tree do not fit, they are mapped, and a range may be one row group. The smallest budget is
-therefore bounded for any number of rows and any size of a tree, except that groups and boosting need 2 bytes per row,
-ranks 8 bytes per code, and trees the terms and levels of their nodes.
+the nodes or ballots of a tree do not fit, they are mapped, and a range may be one row group. The smallest budget
+therefore grows neither with the rows nor with the size of a tree, with three exceptions: groups and boosting need 2
+bytes per row, the option `ranks` needs 8 bytes per code, and the terms and levels of a tree's nodes are not mapped.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, la
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int, term_bytes: int = 0
 ) -> OobPlan:
-    """Return the plan of the report of trees of these sizes. A range has a multiple of `step_rows` rows, or all rows.
+    """Return the plan of the report for trees of these sizes. A range has a multiple of `step_rows` rows, or all rows.
 
     sizes       int64 [trees or files], bytes of each tree or file that is loaded as a whole
     lambdas     number of lambdas that are tried

@@ -276,8 +276,8 @@ def bucket_losses(
     tried       numbers of rounds, from 0 on
     begin, end  range of the sampled rows to evaluate
 
-    The second axis is the kind of loss: extrapolated to the mean of all sequences; and of the mean of the sequences
-    that leave a row out, as in the report.
+    The second axis has two losses: of the mean of all sequences, extrapolated; and of the mean of the sequences that
+    leave a row out, as in the report.
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
@@ -358,11 +358,11 @@ def _choose(
     """Choose the number of rounds and the scale from the sums of `bucket_losses`.
 
     weight  sum of the weights of the rows whose losses were added up
-    unit    factor of the errors of regression, see NumberVotes of kernels/predict/tally.py
+    unit    factor of the errors of regression, see NumberLoss
     fixed   True if the number of rounds is given: the last one is chosen, with scale 1
 
-    Return the rounds, with the loss of the report for each number of rounds, and the scale. The cross-fitted loss is
-    that of each half of the buckets with the choice that the other half makes.
+    Return the rounds, with the loss of the report for each number of rounds, and the scale. For the cross-fitted loss,
+    each half of the buckets is evaluated with the choice of the other half.
     """
 
     def mean(loss: float) -> float:

@@ -326,7 +326,7 @@ class RowPredictions:
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
 
-        The array has the same form as that of `oob_predictions`.
+        Returns an array as `oob_predictions`.
         """
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):
@@ -369,7 +369,7 @@ class NumberReport:
 
 
 class ClassReport:
-    """Sums over the rows of a classification report, from which the small files are made; methods as in NumberReport.
+    """Sums over the rows of a classification report, from which the small files are made. Methods: see NumberReport.
 
     Areas under ROC curves need the scores of all rows. If they do not fit in memory, they are written to files
     (score_files.py).

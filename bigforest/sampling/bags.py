@@ -8,9 +8,9 @@ replacement, by a multivariate hypergeometric distribution. So the bag of any bl
 all blocks add up to exactly the size of the bag.
 
 Stratified and balanced bags are drawn in this way for each class separately, from the number of its rows in each block.
-In a stratified bag the draws of a class are its share of the rows; in a balanced one (Chen, Liaw and Breiman 2004) all
-classes have as many draws as the smallest class with rows. With groups, groups are drawn instead of rows, and every row
-follows its group.
+In a stratified bag a class has the same share of the draws as of the rows. In a balanced bag (Chen, Liaw and Breiman
+2004) all classes have as many draws as the smallest class with rows. With groups, groups are drawn instead of rows, and
+every row follows its group.
 
 Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows.
 Whether a row is held out depends only on its number (with groups, the number of its group) and on the option
@@ -162,8 +162,8 @@ class Sampler:
 
         This is the weight of the row in the table times its multiplicity, 0 for rows that are not in the bag. Wide
         weights are divided by WeightSpec.search; the products are rounded up or down at random, so that the expected
-        value is exact, and clipped to the range from 1 to 65,535. Products of other weights are exact. Raises DataError
-        if one of these exceeds 65,535.
+        value is exact, and clipped to the range from 1 to 65,535. Products of other weights are exact; a DataError is
+        raised if such a product exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:

@@ -1,11 +1,13 @@
 """Random streams by purpose, distributions, and the rotation and scaling of all rows.
 
-Every block of rows can be drawn alone. Each distribution draws the rows of a block and computes the Bayes error; the
-multimodal one, which has no closed form, estimates it from random rows.
+Every block of rows can be drawn alone. Each distribution draws the rows of a block and computes the Bayes error. The
+error of `multimodal` has no closed form and is estimated from random rows.
 
-Trunk, parity, multimodal and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv
-1506.03410, first version); orthant and sparse parity those of Tomita et al., Sparse Projection Oblique Randomer
-Forests, JMLR 21 (2020); shapes is a plane cut by two circles, a sine wave and a diagonal line.
+    trunk, parity, multimodal, modified-trunk   Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv 1506.03410,
+                                                first version)
+    orthant, sparse-parity                      Tomita et al., Sparse Projection Oblique Randomer Forests, JMLR 21
+                                                (2020)
+    shapes                                      a plane cut by two circles, a sine wave and a diagonal line
 """
 
 from __future__ import annotations

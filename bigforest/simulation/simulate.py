@@ -66,7 +66,7 @@ KINDS = tuple(_FAMILIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """Checked arguments of `bigforest.simulate`; affine stands for rotate and scale. Raises ConfigError."""
+    """Checked arguments of `bigforest.simulate`; its `affine` has become rotate and scale. Raises ConfigError."""
 
     kind: str
     rows: int

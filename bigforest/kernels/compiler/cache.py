@@ -3,7 +3,7 @@
 The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
 that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
 under a temporary name and renamed. A process that finds a kernel missing locks it, so that other processes wait for its
-file. A file has the machine code, and of the LLVM code the names alone: a loaded kernel is never linked into another
+file. A file has the machine code, and only the names of the LLVM code: a loaded kernel is never linked into another
 function, and reading the LLVM code would take most of the time of loading.
 
 A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read after those of the cache,
@@ -108,7 +108,7 @@ def _surroundings() -> tuple[Any, ...]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Return the folders of kernels, NUMBA_CACHE_DIR alone if it is usable. New kernels are written to the first.
+    """Return the folders of kernels: only one in NUMBA_CACHE_DIR if that is usable. New kernels go to the first.
 
     The folder next to the package is read even if it is not writable. It is outside the package because pip leaves
     added files behind when it removes a package, and Python would import this remnant instead of an editable

@@ -2,10 +2,10 @@
 
 For reference counts and debuggers, which kernels do not have, Numba keeps every variable that several blocks use on the
 stack, clears it after its last use, and copies the record of an array to the stack for each access to a cell or to its
-size. Kernels pass records of many arrays, so this was a large part of the code that LLVM had to read. A loop over a
-range took about 110 lines, half of them for a step of 0, and counted the numbers left; now it compares the number with
-the end of the range, which LLVM optimises better. A field of a record is taken from the value that was put in, so a
-function that only passes a record on does not put it together.
+size. Kernels pass records of many arrays, so this would be a large part of the code that LLVM has to read. Numba writes
+about 110 lines for a loop over a range, half of them for a step of 0, and counts the numbers left. Here the loop
+compares the number with the end of the range, which LLVM optimises better. A field of a record is taken from the value
+that was put in, so a record that a function only passes on needs no code.
 """
 
 from __future__ import annotations

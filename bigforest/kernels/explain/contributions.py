@@ -65,7 +65,7 @@ class TreeEdges(NamedTuple):
     feature   uint32 [nodes], column of the feature that the parent splits on
     previous  uint32 [nodes], depth of the last edge above on the same feature; 0 if there is none
     share     float64 [nodes], share of the bag that meets all conditions on the feature down to this edge
-    different  uint32 [nodes], number of features on the path
+    different uint32 [nodes], number of different features on the path
     """
 
     depth: NDArray[np.uint32]
@@ -127,7 +127,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
     stack[0] = _ZERO
     depth = _ZERO  # of the previous node, whose path is on the stack
     for node in range(_ONE, np.uint64(end - begin)):
-        while True:  # the parent is the deepest node of the path of which this is a child
+        while True:  # go up the path to the parent of this node
             parent = stack[depth]
             inner = link_of(layout, begin + parent) != _ZERO
             if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
@@ -270,7 +270,7 @@ class PairScratch(NamedTuple):
     node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
     product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge
     below    float64 [levels, classes, points], sums over leaves
-    change   float64 [levels, points], see `_change_at`; charge: float64 [points]
+    change   float64 [levels, points], see `_change_at`; charge: float64 [points], a level's change * below
     """
 
     node: NDArray[np.uint64]

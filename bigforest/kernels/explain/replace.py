@@ -58,7 +58,7 @@ class LeafLosses(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Scratch: the groups of features whose replaced values send a row to another child, and these children.
+    """Scratch: the groups of features whose replaced values send a row to another child, and that child for each.
 
     seen   uint32 [groups], zeros before each call: the stamp of the last row for which the group was listed
     group  int32 [groups], listed groups
@@ -198,7 +198,7 @@ def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves,
     leaves  uint32 [rows], set to the leaf of each row without permuted values, as a node of the tree
     change  float64 [groups, all rows, at least first + numbers]
 
-    Cost as that of `permute`, for all numbers together. Oracle: tests/naive/explain.py refined_change.
+    Cost as `permute`, for all numbers together. Oracle: tests/naive/explain.py refined_change.
     """
     for at in range(np.uint64(rows.size)):
         row = np.uint64(rows[at])

@@ -60,7 +60,7 @@ def right_of(layout, node):
 
 @inlined
 def table_value(values, row, other, group, column):
-    """Return the value of a row in the table."""
+    """Return the value of a row in the table. `other` and `group` are not used; see `replaced_value`."""
     return values[row, column]
 
 
@@ -79,7 +79,8 @@ def replaced_value(state, row, other, group, column):
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
     """Return True if a row goes left at an inner node.
 
-    look              function: look(state, row, other, group, column) returns the value of the row in a column
+    look              `table_value` with the table as `state`, or `replaced_value`
+    other, group      arguments of `look`
     directions, sets  those of `trees`, passed as arguments so that None is compiled separately
     """
     if sets is None:
@@ -157,7 +158,7 @@ def count_terms(layout, directions, sets, node):
 
 @inlined
 def leaf_from(look, state, row, other, group, trees, directions, sets, node):
-    """Return the leaf in which a row that is at `node` ends; arguments as in `row_goes_left`."""
+    """Return the leaf that a row reaches from `node`; arguments as in `row_goes_left`."""
     while link_of(trees.layout, node) != _ZERO:
         if row_goes_left(look, state, row, other, group, trees, directions, sets, node):
             node = node + _ONE

@@ -36,7 +36,7 @@ class Sparse(NamedTuple):
 
     way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has such a weight with probability `chance`.
               NORMAL: as CHANCE, with normal weights.
-    columns   uint64, at least 1
+    columns   uint64, number of columns of the matrix, at least 1
     cells     uint64, number of nonzero cells among features * columns; 0 unless PLACED
     chance    uint64, probability of a nonzero cell times 2**53; not used with PLACED
     scale     float64 [features], factor of a weight, finite; 0 leaves the feature out

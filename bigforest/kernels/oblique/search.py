@@ -121,9 +121,8 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """Return the Codes for the row numbers of items[begin:end], the regression targets or None, and True if both are
-    from the copy of few rows, False if from the table.
-    """
+    """Return the Codes for the row numbers of items[begin:end], the regression targets or None, and True if both come
+    from the copy of few rows, False if they come from the table."""
     if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache
         return cache.codes, cache.value, True
@@ -132,8 +131,8 @@ def codes_of_node(codes, by_row, value, items, begin, end, oblique):
 
 @inlined
 def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique):
-    """Scan the directions of a node. Set scratch.best to the best split, with the number of its direction, or -1, as
-    feature.
+    """Scan the directions of a node. scratch.best becomes the best split, with the number of its direction as FEATURE,
+    or -1 if there is no split.
 
     cached     True if items have row numbers of the copy, oblique.cache
     criterion  Criterion

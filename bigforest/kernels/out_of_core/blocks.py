@@ -81,8 +81,8 @@ class Probes(NamedTuple):
     column   uint32; consecutive entries with the same node and column read the column once
     low      uint32 or float64, the smallest value of the first bucket
     high     type of low, the largest value of the last bucket; ignored for codes
-    scale    for codes: the bucket of a code is (code - low) >> scale. For projections: buckets per unit of value / 2 if
-             all buckets have the same width, else 0
+    scale    for codes: the bucket of a code is (code - low) >> scale. For projections: number of buckets per unit of
+             half the projection if all buckets have the same width, else 0
     buckets  uint64, number of buckets
     offset   uint64, index of the first bucket of this entry in the arrays of all entries
     edge     float64, the smallest projection of every bucket of every entry; empty for codes
@@ -178,7 +178,8 @@ def look_up_sides(fetched, n, listed, left):
 
 @inlined
 def part_codes(read, splits, k, here, spare):
-    """Sort items stably by the sides of split k to which their codes `read` send them; see partition_codes."""
+    """Partition the items `here` stably by split k: items on the left first. `read` has their codes, and is changed.
+    Return as partition_codes."""
     n = np.uint64(here.size)
     if splits.way[k] == MISSING_RIGHT:
         missing_last(read, n, np.uint32(AFTER_ALL - 1))
@@ -189,7 +190,7 @@ def part_codes(read, splits, k, here, spare):
 
 @inlined
 def part_projections(terms, read, splits, k, here, spare):
-    """Sort items stably by the sides of split k to which their projections send them."""
+    """Partition the items `here` as `part_codes`, by their projections `read`."""
     return partition_projections(read, splits.cut[k], here, spare)
 
 

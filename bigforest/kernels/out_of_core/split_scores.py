@@ -134,8 +134,8 @@ class _Sums(NamedTuple):
 def split_scores_sums(left, total, origin, min_leaf, scores):
     """Compute `split_scores` for regression, from [weight, sum]; -inf also if the Poisson deviance forbids a split.
 
-    origin  float64, centre from which the sums are counted, minus the number of a target of zero, for the Poisson
-            deviance; None for the variance
+    origin  for the Poisson deviance float64: the centre from which targets are counted, less the number that
+            represents a target of zero. None for the variance
     """
     node = _Sums(total[ZERO], total[ONE])
     for i in range(np.uint64(left.shape[0])):

@@ -157,7 +157,7 @@ def pack_nodes(
     listed       bool [nodes], True if a node is on a category
     blocks       int64 [nodes], number of blocks of the direction of each oblique node
     counts       uint32 or uint64 [nodes, classes]; for regression [nodes, 0]: every leaf is mixed
-    mixed        of the same type [mixed leaves, classes], filled from row 0
+    mixed        of the type of counts [mixed leaves, classes], filled from row 0
     first_mixed  number of mixed leaves before these nodes, so that ballots are numbered consecutively
     first_block  number of blocks of oblique nodes before these nodes; first_set: number of nodes on categories
     used         bool [features], set to True for features that an axis node or a node on a category splits on
@@ -242,7 +242,7 @@ def words_of(codes):
 def measure_sets(start, code, mask, low, span, first):
     """Compute mask, low, span and first of LevelSets (flat_tree.py).
 
-    start, code             the codes of set s are code[start[s]:start[s + 1]], ascending
+    start, code             the codes of set s, uint32, are code[start[s]:start[s + 1]], ascending
     mask, low, span, first  out
     """
     first[0] = np.uint64(0)

@@ -14,7 +14,7 @@ import numpy as np
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger
 
-_NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
+_ZERO, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
 
 
 @inlined
@@ -92,7 +92,7 @@ def true_probabilities(votes, rows, truth, quarters, probability):
             if ratio > 0.0:
                 root = math.sqrt(ratio)
                 fourth = math.sqrt(root)
-                reached, power = _NONE, 1.0
+                reached, power = _ZERO, 1.0
                 for p in range(np.uint64(quarters.size)):
                     step = quarters[p] - reached
                     reached = quarters[p]

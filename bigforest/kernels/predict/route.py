@@ -399,7 +399,7 @@ def descend_levels(tile, inputs, lanes, listed, scratch):
 
 @inlined
 def route_levels(inputs, roots, arrive, state, scratch):
-    """Route all rows of RouteInputs by_level, as `route`."""
+    """Route all rows through all trees as `route`, level by level: inputs.by_level is True."""
     active, position = scratch.numbers[0], scratch.numbers[1]
     height, trees = np.uint64(inputs.tiles.shape[2]), np.uint64(roots.size)
     lanes = lanes_of(height)

@@ -124,8 +124,8 @@ def _count_class_vote(state, tree, row, ballot):
     bag = state.bag
     add_ballot(bag.cast, row, ballot)
     votes = bag.cast.votes
-    heard = np.int64(bag.voters[row] > np.uint32(0))
-    if heard == 0:
+    has_voters = np.int64(bag.voters[row] > np.uint32(0))
+    if has_voters == 0:
         _hear(bag, tree, row)
     truth, weight = np.uint64(state.truth[row]), _weight_of(bag.weight, row)
     best, most = np.uint64(0), votes[row, 0]
@@ -134,7 +134,7 @@ def _count_class_vote(state, tree, row, ballot):
         vote = votes[row, k]
         best = k if vote > most else best
         most = larger(most, vote)
-    before = heard & np.int64(np.uint64(state.prediction[row]) != truth)
+    before = has_voters & np.int64(np.uint64(state.prediction[row]) != truth)
     state.wrong[tree] += weight * (np.int64(best != truth) - before)
     state.prediction[row] = np.uint16(best)
     bag.voters[row] += np.uint32(1)

@@ -201,7 +201,11 @@ def look_up_ranks(keys, low, shift, ranks):
 
 @kernel
 def group_cells(counts, cell_shift, most, cells):
-    """Group the cells into buckets of at most `most` rows, or of a single larger cell. Return the number of buckets."""
+    """Group the cells into buckets of at most `most` rows, or of a single larger cell. Return the number of buckets.
+
+    counts  unsigned integers [cells], number of rows of each cell, at least one above 0
+    cells   OffsetCells, filled except for the buckets of empty cells
+    """
     bucket = ZERO
     first = ZERO
     last = ZERO

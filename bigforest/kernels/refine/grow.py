@@ -92,7 +92,7 @@ class StageRules(NamedTuple):
     leaves    most leaves of a tree
     least     fewest rows of a leaf
     penalty   added to the curvature of a node
-    smooth    added to the curvature of each level to order the levels, and to that of each side of a split on levels
+    smooth    added to the curvature of each level when levels are ordered, and of each side of a split on levels
     """
 
     loss: np.int64
@@ -104,7 +104,7 @@ class StageRules(NamedTuple):
 
 
 class StageNodes(NamedTuple):
-    """Nodes of trees in preorder, one tree after the other. Parentheses have the value in a leaf.
+    """Nodes of trees in preorder, one tree after the other. The value in a leaf is in parentheses.
 
     ends     int64 [trees + 1], where trees begin, and the end of the last
     feature  int32 (LEAF)
@@ -406,10 +406,14 @@ def _order_levels(present, first, width, counts, units, smooth, keys, ranked):
 
 @inlined
 def _scan(present, missing, counts, first, total, least, units, penalty, ranked, several, best):
-    """Return the best score above `best`, the number of ordered bins on its left, the rows there, and True if missing
-    values go left. The number is 0 if no score is above `best`.
+    """Find the split with the best score above `best`. Return this score, the number of ordered bins on the left, the
+    number of rows on the left, and True if missing values go left. If no score is above `best`, the number of bins is
+    0.
 
+    present  number of ordered bins, the first of `ranked`
     missing  number of rows in bin 0, which go to either side
+    first    where the bins of the feature begin in `counts`
+    total    int64 [words_of_bin], rows and sums of the node
     several  int64 [words_of_bin], scratch for the left side, and in `_count`; None for one output, compiled separately
     """
     rows, width = total[_ZERO], np.uint64(total.size)
@@ -460,9 +464,9 @@ def _list_levels(present, cut, default, ranked, listed):
 def _search(node, rows, rules, drawn, units, scratch, several, non_plain):
     """Find the best split of a node whose rows are counted. If there is none, its gain remains 0.
 
-    Levels that are not listed go to the side of the pooled levels; if the node has none, to the larger side, or left if
-    both are equal. The score of the node has the penalty of numbers, so a split on levels, with a larger penalty, must
-    gain more.
+    Levels that are not listed go to the side of the pooled levels. If the node has no pooled levels, they go to the
+    larger side, or left if both are equal; so do missing values of a number if the node has none. The score of the
+    node has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
     """
     nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     width, counts = np.uint64(total.size), scratch.counts[nodes[node, _SLOT]]

@@ -55,7 +55,8 @@ def exponential(x):
 def correct(loss, start, means):
     """Replace the sums that the stage adds to rows by the predictions with the stage.
 
-    start  float64 [rows, outputs], predictions without the stage: numbers, odds or probabilities above 0
+    start  float64 [rows, outputs], predictions without the stage: numbers (SQUARED, POISSON), odds (LOGISTIC) or
+           probabilities (SOFTMAX)
     means  float64 [rows, outputs], C order, mutated: sums of the stage, then predictions with the stage
 
     Cost: about 2 ns for each output of a row.
