@@ -21,8 +21,8 @@ class KernelKind(NamedTuple):
     """Kernels that are compiled together.
 
     name       letters and hyphens.
-    about      purpose, for messages.
-    functions  approximate number of functions, including device functions.
+    about      purpose, for messages, such as "to encode tables".
+    functions  approximate number of kernels and their parts (kernels/compiler/parts.py).
     seconds    approximate processor time.
     """
 
@@ -56,8 +56,8 @@ def _announce(kind: KernelKind, listener: Listener) -> None:
 
 
 class _CompileListener(event.Listener):  # type: ignore[misc]
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def __init__(self, on_compiled: Callable[[], None]) -> None:
+        self._on_compiled = on_compiled
         self._thread = threading.get_ident()
 
     def on_start(self, event: Any) -> None:
@@ -65,13 +65,13 @@ class _CompileListener(event.Listener):  # type: ignore[misc]
 
     def on_end(self, event: Any) -> None:
         if threading.get_ident() == self._thread:
-            self._told()
+            self._on_compiled()
 
 
 @contextmanager
-def _watching_compiles(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` after each kernel or device function that this thread compiles while the block runs."""
-    with event.install_listener("numba:compile", _CompileListener(told)):
+def _watching_compiles(on_compiled: Callable[[], None]) -> Iterator[None]:
+    """Call `on_compiled` after each kernel or part of a kernel that this thread compiles while the block runs."""
+    with event.install_listener("numba:compile", _CompileListener(on_compiled)):
         yield
 
 

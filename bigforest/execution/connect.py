@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "threads"
 
-# A notice says that the scheduler does not answer after this share of the time that Dask waits for it.
+# Share of Dask's time limit for connecting after which a notice says that the scheduler does not answer yet.
 _SOON = 0.1
 
 
@@ -127,7 +127,7 @@ def _address_in(file: Path) -> str:
 def _check_address(address: str | None, security: Any) -> None:
     """Raise ValueError or OSError for an address or TLS files with which Dask's client would fail before it connects.
 
-    The client would be left incomplete, and delay the end of the process by a minute.
+    A client that fails there is left incomplete, and delays the end of the process by a minute.
     """
     import dask
     from distributed.comm.addressing import get_address_host, parse_address
@@ -179,7 +179,7 @@ def open_resources(
 
 
 def _active_client() -> Any:
-    """Return the client that Dask would use; None without one, and within a task: a task must not wait for others."""
+    """Return the client that Dask would use, or None. None within a task, which must not wait for other tasks."""
     if "distributed" not in sys.modules:
         return None
     from distributed import default_client

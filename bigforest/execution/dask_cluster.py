@@ -37,7 +37,7 @@ from bigforest.storage.atomic import TemporaryFolder
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Seconds between two questions for the list of workers: asking takes milliseconds of client and scheduler.
+# Seconds between two requests for the list of workers. A request takes milliseconds of client and scheduler.
 _FRESH = 15.0
 # Seconds to wait for the first worker.
 _APPEARING = 60.0
@@ -51,7 +51,7 @@ class Cluster:
     """
 
     def __init__(self, client: Any, fresh: float = _FRESH) -> None:
-        """Take a client; fresh: seconds between two questions for the list of workers."""
+        """Take a client; fresh: seconds between two requests for the list of workers."""
         self.client = client
         self._fresh_seconds = fresh
         self.session = secrets.token_hex(8)
@@ -84,7 +84,7 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Return the number of threads of each worker, asked for at most `fresh` seconds ago."""
+        """Return the number of threads of each worker, by address, as of at most `fresh` seconds ago."""
         if time.monotonic() > self._last_look + self._fresh_seconds:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
@@ -92,7 +92,7 @@ class Cluster:
         return self._threads
 
     def seats(self) -> list[Any]:
-        """Return a future for each worker, which pins tasks to the worker (worker.Seat)."""
+        """Return futures of seats, one for each worker. A seat pins tasks to its worker, see worker.Seat."""
         workers = set(self.threads())
         if self._seated_workers != workers or not self._seats:
             group = f"bigforest-make-seat-{secrets.token_hex(8)}"
@@ -103,7 +103,7 @@ class Cluster:
         return self._seats
 
     def stats(self) -> dict[str, TaskStats]:
-        """Return the statistics of this run for each worker that ran tasks of it and still answers."""
+        """Return the statistics of this run, by address, of the workers that ran its tasks and still answer."""
         if self.client.status != "running":
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
@@ -192,7 +192,7 @@ _BETWEEN_LOOKS = 0.2
 
 
 class ClusterExecutor(Executor):
-    """The executor of a cluster; a task uses at most `slots` threads of its worker."""
+    """Runner of tasks on a cluster. A task uses at most `slots` threads of its worker."""
 
     remote = True
 
@@ -225,7 +225,7 @@ class ClusterExecutor(Executor):
 
         sizes = share_out(costs or [1] * len(arguments), self.processes * (1 if even else _SHARES))
         shares = pairwise(accumulate(sizes, initial=0))
-        firsts: dict[Any, int] = {}
+        firsts: dict[Any, int] = {}  # by future in flight: its first call
         with _Tasks(self._cluster, function, self._slots) as tasks:
             ended = as_completed(loop=self._cluster.client.loop)
             packed = pickle.dumps(shared)

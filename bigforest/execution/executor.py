@@ -135,7 +135,7 @@ class Executor:
 def in_order(deliver: Callable[[int, Result], None]) -> Callable[[int, Result], None]:
     """Return a function for `on_result` of `Executor.run` that delivers results in the order of the tasks.
 
-    A result waits until those of all earlier tasks are delivered.
+    A result waits until the results of all earlier tasks are delivered.
     """
     waiting: dict[int, Result] = {}
     following = 0
@@ -208,7 +208,7 @@ def reduce_on_threads(
     merge: Callable[[Result, Result], Result],
     workers: int,
 ) -> Result:
-    """Return the merged results of all calls. Each is merged when its call ends, and freed. See `run_on_threads`."""
+    """Return the merged results of all calls; each is merged when its call ends. See `run_on_threads`."""
     merged: list[Result] = []
 
     def add(_: int, result: Result) -> None:
@@ -226,10 +226,10 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 
 
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
-    """Return the results of `work`, which runs on `workers` threads including this one. The threads divide the work.
+    """Call `work` on each of `workers` threads, including this one, and return the results.
 
-    For work of some milliseconds: scheduling tasks would take two milliseconds more. An exception is raised when all
-    threads have ended.
+    The calls divide the work themselves, for example by taking items from one iterator. For work of some milliseconds:
+    scheduling tasks would take two milliseconds more. An exception is raised when all threads have ended.
     """
     if workers == 1:
         return [work()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from bigforest.errors import ConfigError
 
 # Names of the threads on which Polars runs queries. Other threads start when Polars is imported, but no query waits for
-# them. A thread gets its name when it begins to run, so the first thread with a name may have any number.
+# them. A thread gets its name when it begins to run, so polars-1 may have a name before polars-0.
 _POOL = re.compile(r"polars-\d|async-executor-")
 
 _used_polars = False
@@ -21,7 +21,7 @@ _lacks_threads = False
 
 
 def check_polars_threads() -> None:
-    """Raise ConfigError in a process that was forked after Polars had been used. Call this before using Polars."""
+    """Raise ConfigError in a process that was forked after Polars had been used. To be called before Polars is used."""
     global _used_polars
     if _lacks_threads:
         raise ConfigError(

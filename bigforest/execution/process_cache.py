@@ -16,10 +16,10 @@ Value = TypeVar("Value")
 
 
 class ProcessCache(Generic[Value]):
-    """Thread-safe cache of values by key. A value is made when it is first requested; the `size` last used are kept.
+    """Thread-safe cache of values by key. A value is made when it is first requested.
 
-    A run forgets its values when it ends. If it fails to, for instance because of an error on another machine, its
-    values are dropped when later values need the room.
+    The `size` values used last are kept, and dropped when later values need the room. Runs that call `forget` when they
+    end free memory earlier.
     """
 
     def __init__(self, size: int) -> None:
@@ -49,7 +49,7 @@ _LINE = 64
 
 
 class BufferPool(threading.local):
-    """Memory for arrays, used again by each step of a task, separate for each thread. It pickles as an empty pool."""
+    """A buffer for arrays in each thread, used again by each step of a task. It pickles as an empty pool."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -70,6 +70,6 @@ class BufferPool(threading.local):
         ]
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """Return `count` words, see `arrays`."""
+        """Return `count` words of 8 bytes, see `arrays`."""
         [words] = self.arrays(((count,), np.uint64))
         return words

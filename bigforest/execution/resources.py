@@ -50,7 +50,7 @@ class Resources:
 
     threads  worker threads of each process, None for all processors.
     scratch  folder for temporary files, None for the system's.
-    memory   limit of the anonymous memory of each process, in bytes, with interpreter and libraries; None for no limit.
+    memory   limit of the anonymous memory of each process, bytes, with interpreter and libraries; None for no limit.
     cluster  the cluster whose workers run the tasks; None for the threads of this process.
     limits   batch sizes.
     """

@@ -32,7 +32,7 @@ _REMEMBERED = 256
 # A worker finishes one part at a time for each _FINISHING threads: scoring the counts of a tree takes up to three times
 # the memory of counting on one thread (grow/memory.py).
 _FINISHING = 3
-# Size of a Seat for Dask, bytes.
+# Size that a Seat claims, bytes.
 _SEAT = 1 << 25
 
 
@@ -119,7 +119,7 @@ def perform(
     if wrong is not None:
         return TaskResult(None, wrong)
     try:
-        with _turn(where, request.call):
+        with _one_at_a_time(where, request.call):
             begin = time.perf_counter()
             value = step(request, pickle.loads(shared), *pickle.loads(arguments), *(each.value for each in inputs))
             _add_stats(where, request.session, time.perf_counter() - begin, _size(value))
@@ -157,7 +157,7 @@ def reduce_calls(
 def merge_packed(
     request: TaskRequest, shared: tuple[Any, ...], merge: Callable[[Any, Any], Any], *lists: list[bytes]
 ) -> list[bytes]:
-    """Step: merge lists of pickled entries, entry by entry."""
+    """Step: merge lists of pickled entries, entry by entry. Return the entries pickled."""
 
     def merged(*packed: bytes) -> bytes:
         return pickle.dumps(reduce(merge, map(pickle.loads, packed)))
@@ -199,7 +199,7 @@ _stopped: deque[str] = deque(maxlen=_REMEMBERED)
 
 
 @contextmanager
-def _turn(worker: str, call: str) -> Iterator[None]:
+def _one_at_a_time(worker: str, call: str) -> Iterator[None]:
     """Wait until no other task runs in the worker. Raise ClusterError when the call has been stopped."""
     with _locks.setdefault(worker, threading.Lock()):
         _active[worker] = call
@@ -217,7 +217,7 @@ def _check(call: str) -> None:
 
 
 def _add_stats(worker: str, session: str, seconds: float, size: int) -> None:
-    """Add a task to the statistics of a worker in a session. To be called within `_turn`."""
+    """Add a task to the statistics of a worker in a session. To be called within `_one_at_a_time`."""
     tasks, seconds_before, bytes_before = _stats.get((worker, session), _NO_TASKS)
     _stats[worker, session] = TaskStats(tasks + 1, seconds_before + seconds, bytes_before + size)
 
@@ -251,7 +251,7 @@ def versions_here() -> dict[str, str]:
 
 
 def version_error(needed: dict[str, str], installed: dict[str, str], where: str) -> ClusterError | None:
-    """Return an error that names the first version that differs, or None."""
+    """Return an error that names the first version that differs, or None. where: name of the process in the message."""
     for name, required in needed.items():
         if installed.get(name) != required:
             return ClusterError(

@@ -5,7 +5,8 @@
     blocks  the arrays of each block, one after the other, each in C order, little-endian, padded to words of 8 bytes
     head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}
     index   uint64 [blocks, 2 + arrays]: where a block begins, its CRC-32, and the rows of each of its arrays
-    end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these 3
+    end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of the head, the index and
+            the first three numbers of the end
 
 The file is written block by block under a temporary name, and renamed when it is complete. Blocks are read separately,
 in any order. A reader names the arrays and types that it expects; a file with others counts as damaged.
@@ -86,9 +87,11 @@ class ArrayFile(NamedTuple):
         return len(self.table)
 
     def rows(self, name: str) -> NDArray[np.uint64]:
+        """Return the number of rows of an array in each block, [blocks]."""
         return self.table[:, 2 + list(self.arrays).index(name)]
 
     def reading(self) -> FileIO:
+        """Open the file, to be passed to `block`."""
         return local_path(self.path).open("rb", buffering=0)
 
     def each(self) -> Generator[list[NDArray[Any]]]:
@@ -121,7 +124,10 @@ class ArrayFile(NamedTuple):
 def writing_arrays(
     path: Path, types: Mapping[str, str], about: Mapping[str, int] | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Yield a function that writes a block, with an array for each of `types`. The rows of an array have one shape."""
+    """Yield a function that writes a block: it takes the arrays in the order of `types`.
+
+    The rows of an array have the same shape in all blocks.
+    """
     shapes: dict[str, list[int]] = {name: [] for name in types}
     index: list[list[int]] = []
     with write_atomically(path) as temporary, temporary.open("wb") as file:
@@ -225,7 +231,9 @@ def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
 
 
 def map_file(path: Path, kind: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-    """Map a whole file, or the array of shape `shape` at its beginning, read-only. An empty array is not mapped.
+    """Map an array of type `kind` at the beginning of a file, read-only. An empty array is not mapped.
+
+    shape  shape of the array; None for the whole file, in one dimension.
 
     Raises ValueError if the file is too short.
     """
@@ -275,8 +283,10 @@ class ScratchArray(NamedTuple):
 def appending(
     folder: Path, stem: str, types: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Yield the arrays written so far, and a function to append to them. Each array is a file, which gets its name
-    when the block ends."""
+    """Yield the arrays written so far, by name, and a function that appends to the arrays whose names it is given.
+
+    The file of an array, STEM-NAME.bin in `folder`, gets its name when the block ends.
+    """
     with ExitStack() as stack:
         arrays: dict[str, ScratchArray] = {}
         files: dict[str, BinaryIO] = {}

@@ -41,7 +41,8 @@ _OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 def naming_faults(make: Callable[[str], BigForestError], file: Path | None = None) -> Iterator[None]:
     """Raise make(reason) if the block finds bytes that cannot be read.
 
-    file  the file that is read. An error of the system is not about the bytes: it is raised with the name of the file.
+    file  the file that is read, or None. An error of the system is not about the bytes: it is raised with the name of
+          the file.
     """
     try:
         yield
@@ -96,7 +97,7 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
             try:
                 with naming_faults(lambda fault, name=field.name: _column_error(where, name, fault)):  # type: ignore[misc]
                     if not needs(field.name):
-                        _type_of(field, where, _all)
+                        _type_of(field, where, _all)  # raises for a type that Polars lacks
                     column.validate(full=True)
                     columns.append(_sound(as_readable(column)))
                     fields.append(field.with_type(columns[-1].type))
@@ -109,8 +110,11 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
 
 
 def as_readable(column: Any) -> Any:
-    """Return an array in a type that Polars reads. Runs become single values, times at an offset with minutes become
-    times in UTC, and seconds milliseconds. Raises ArrowInvalid for times that milliseconds do not hold."""
+    """Return an array in a type that Polars reads. Raises ArrowInvalid for times that milliseconds do not hold.
+
+    Run-length encoding is undone. Times at an offset with minutes, such as +05:30, become times in UTC, and seconds
+    become milliseconds.
+    """
     if pa.types.is_run_end_encoded(column.type):
         column = compute().run_end_decode(column)
     kind = _readable_type(column.type)
@@ -129,7 +133,7 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _sound(column: Any) -> Any:
-    """Return the column with empty views in place of missing text.
+    """Return the column with empty views in place of missing text. A view holds a text, or refers to one.
 
     Arrow's validation skips the views of missing text. Polars follows them, and so do casts of pyarrow, which would end
     the process.
@@ -190,7 +194,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def _frame(table: Any) -> pl.DataFrame:
-    """Convert a Table or RecordBatch, keeping its names: Polars would replace an empty one."""
+    """Convert a Table or RecordBatch, keeping its names: Polars would replace an empty name."""
     names = table.schema.names
     frame = pl.from_arrow(table.rename_columns([str(place) for place in range(len(names))]))
     assert isinstance(frame, pl.DataFrame)

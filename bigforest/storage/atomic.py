@@ -147,7 +147,7 @@ def _check_still_absent(out: str | Path, path: Path, *, overwrite: bool) -> None
 
 
 def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
-    """Return the resolved path of an output that may be written. Parameters and errors as in `staged`.
+    """Return the resolved path of an output that may be written. Raises OutputExistsError and ConfigError as `staged`.
 
     If `out` is a link, its target is replaced and the link stays. Hidden folders of killed processes next to the output
     are removed, and an output that such a process was replacing is restored.
@@ -213,7 +213,7 @@ class TemporaryFolder:
     Its content is not needed after this process, so `sync` does not wait for the disk. Folders of killed processes in
     `parent` are removed.
 
-    parent  folder around it; None for the temporary folder of the system.
+    parent  folder in which it is created; None for the temporary folder of the system.
     """
 
     def __init__(self, parent: Path | None) -> None:
@@ -285,7 +285,7 @@ def set_aside(path: Path) -> Iterator[None]:
 def _remove_workspace(workspace: LockedDir, path: Path) -> None:
     """Remove the hidden folder of an output. Move the old output back if it is there and no new one took its place.
 
-    If a broken or full disk refuses this, the folder stays, and `_recover_output` moves the output back later.
+    If a broken or full disk refuses to move it, the folder stays, and `_recover_output` moves the output back later.
     """
     aside = workspace.path / _REPLACED
     if is_there(aside) and not is_there(path):
@@ -327,6 +327,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_temporary(path: Path) -> bool:
+    """Return True if a path is a `TemporaryFolder` of this process, or in one."""
     folders = tuple(_temporary)  # other threads add some
     return any(f"{path}{os.sep}".startswith(f"{folder}{os.sep}") for folder in folders)
 
@@ -392,8 +393,7 @@ def no_room(error: BaseException, *folders: Path) -> str | None:
 
     folders  folders to which the failed call writes
 
-    Libraries wrap errors of the system. The message names the folder with the least free space among `folders` and the
-    temporary folders of this process.
+    The message names the folder with the least free space among `folders` and the temporary folders of this process.
     """
     seen: BaseException | None = error
     while seen is not None:

@@ -20,9 +20,9 @@ KINDS = {
     ".ndjson": "NDJSON",
     ".jsonl": "NDJSON",
 }
-# Suffixes of text files. Only these files may be compressed as a whole.
+# Suffixes of files of text. Only these files may be compressed as a whole.
 TEXT = tuple(suffix for suffix, kind in KINDS.items() if kind in ("CSV", "NDJSON"))
-# Codecs of Arrow by the suffixes of compressed files that are read, and suffixes of all compressed files.
+# Compressed files that are read: Arrow's codec by suffix. PACKED has the suffixes of files that are not read, too.
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = (*CODECS, ".xz", ".lz4", ".zip")
 # Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
@@ -66,6 +66,6 @@ def what_it_is(file: Path) -> str | None:
     """Return the kind of a file by its first bytes, with advice; None if the kind is unknown. Raises OSError."""
     with file.open("rb") as content:
         begin = content.read(8)
-    unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None
+    unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None  # without a byte order mark
     found = next((found for mark, found in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
     return f"is {KINDS[found]}; rename it to end with {found}" if found in KINDS else found

@@ -47,7 +47,7 @@ _REMOVALS = 5
 
 
 class FileLock:
-    """A file to be locked by flock, which `acquire` does."""
+    """A lock on a local file: flock, which `acquire` calls."""
 
     def __init__(self, path: Path, *, make: bool = True) -> None:
         """Open the file, and create it if `make`. Raises FileNotFoundError if there is no folder or no file."""
@@ -68,7 +68,7 @@ class FileLock:
         return True
 
     def held(self) -> bool:
-        """Return True if the locked file is still at its path: the holder before may have removed it."""
+        """Return True if the locked file is still at its path: the previous holder may have removed it."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         return False
@@ -78,7 +78,7 @@ class FileLock:
 
 
 class _Lease:
-    """A lease in an object store, put at once and kept alive by a thread."""
+    """A lock on an object: a lease, put at once and kept alive by a thread. Parameters as of `take_lock`."""
 
     def __init__(self, path: Path, beat: float, dead: float) -> None:
         self._beat_seconds, self._dead_seconds = beat, dead

@@ -96,7 +96,7 @@ class ObjectPath(PosixPath):
         """Create the folder, without objects in it. Raises FileExistsError unless `exist_ok`."""
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} already exists")
-        with pending(self) as store:
+        with connection_to(self) as store:
             store.create_dir(self.key)
 
     def rmdir(self) -> None:
@@ -106,38 +106,38 @@ class ObjectPath(PosixPath):
         self.remove_all()
 
     def remove_all(self) -> None:
-        with contextlib.suppress(FileNotFoundError), pending(self) as store:
+        with contextlib.suppress(FileNotFoundError), connection_to(self) as store:
             store.delete_dir(self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), pending(self) as store:
+        with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), connection_to(self) as store:
             store.delete_file(self.key)
 
     def open(self, mode: str = "r", buffering: int = -1, *_: Any, **__: Any) -> Any:
         """Open the object for reading bytes. Raises FileNotFoundError."""
         if mode != "rb":
             raise ValueError(f"{self}: objects are opened for reading bytes only")
-        with pending(self) as store:
+        with connection_to(self) as store:
             return store.open_input_file(self.key)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         """Return the text of the object. Raises FileNotFoundError."""
-        with pending(self), self.open("rb") as file:
+        with connection_to(self), self.open("rb") as file:
             return bytes(file.read()).decode(encoding or "utf-8", errors or "strict")
 
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, *_: Any, **__: Any) -> int:
-        with pending(self) as store, store.open_output_stream(self.key) as file:
+        with connection_to(self) as store, store.open_output_stream(self.key) as file:
             file.write(data.encode(encoding or "utf-8", errors or "strict"))
         return len(data)
 
     def get(self, target: Path) -> None:
         """Copy the object to a local file. Raises FileNotFoundError."""
-        with pending(self), self.open("rb") as content, target.open("wb") as file:
+        with connection_to(self), self.open("rb") as content, target.open("wb") as file:
             shutil.copyfileobj(content, file, PIECE)
 
     def put(self, source: Path) -> None:
         """Put a copy of a file or object. The store itself copies objects below 5 GiB. Raises FileNotFoundError."""
-        with pending(self) as store:
+        with connection_to(self) as store:
             if isinstance(source, ObjectPath) and source.stat().st_size < _MAX_SERVER_COPY:
                 store.copy_file(source.key, self.key)
                 return
@@ -157,7 +157,7 @@ class ObjectPath(PosixPath):
         out.close()
 
     def _info(self) -> Any:
-        with pending(self) as store:
+        with connection_to(self) as store:
             info = store.get_file_info(self.key)
             if info.type.name == "NotFound":
                 _check_bucket(self.key.split("/")[0])
@@ -167,13 +167,13 @@ class ObjectPath(PosixPath):
         """Return the entries sorted by name, each with True if it is an object."""
         from pyarrow.fs import FileSelector
 
-        with pending(self) as store:
+        with connection_to(self) as store:
             infos = store.get_file_info(FileSelector(self.key, allow_not_found=True, recursive=recursive))
         return sorted((ObjectPath(SCHEME + info.path), info.is_file) for info in infos)
 
 
 @contextlib.contextmanager
-def pending(path: ObjectPath) -> Iterator[Any]:
+def connection_to(path: ObjectPath) -> Iterator[Any]:
     """Yield Arrow's client. Raises StorageError if the store refuses or does not answer in the block."""
     try:
         yield _store()

@@ -1,7 +1,7 @@
 """Counts and bounds of columns from the footer of a Parquet file.
 
-Arrow is not used: asked for a column of some damaged footers, it ends the process. The format is Thrift's compact
-protocol. The numbers of fields are from parquet.thrift of Apache Parquet.
+Arrow is not used, because it ends the process at some damaged footers. The format is Thrift's compact protocol. The
+numbers of fields are from parquet.thrift of Apache Parquet.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class _Reader:
         self._at = 0
 
     def structure(self, fields: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
+        """Return the values of `fields` (see _WANTED) in a structure, by number. Other fields are skipped."""
         values: dict[int, Any] = {}
         number = 0
         while head := self._byte():
@@ -147,6 +148,7 @@ class _Reader:
         return self._content[self._at - size : self._at]
 
     def _number(self) -> int:
+        """Return an unsigned integer: 7 bits a byte, the lowest first; bit 7 is set in all bytes but the last."""
         content, at = self._content, self._at  # most of the time is spent here
         value = shift = 0
         while (byte := content[at]) & 128:
@@ -159,5 +161,6 @@ class _Reader:
         return value | byte << shift
 
     def _integer(self) -> int:
+        """Return a signed integer, stored as 0, -1, 1, -2, 2, ... for the unsigned 0, 1, 2, 3, 4, ..."""
         value = self._number()
         return (value >> 1) ^ -(value & 1)

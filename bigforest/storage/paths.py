@@ -78,14 +78,15 @@ class ObjectCache:
         self.folder = held.path
         finalize(self, held.remove)
         self._lock = threading.RLock()  # the garbage collector may call `drop` in a thread that holds the lock
-        self._making: dict[tuple[object, ...], threading.Lock] = {}
+        self._making: dict[tuple[object, ...], threading.Lock] = {}  # by key, held while the copy is made
+        # Path, bytes and time of the last request of each copy, by key, in the order of these requests.
         self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}
-        self._folders: dict[Path, int] = {}
-        self._used = 0
-        self._number = 0
+        self._folders: dict[Path, int] = {}  # bytes in each folder given to `counting`
+        self._used = 0  # bytes of all copies
+        self._number = 0  # of the last copy
 
     def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
-        """Return the path of the copy for `key`, of `size` bytes. If there is none yet, `fetch(path)` makes it."""
+        """Return the path of the copy for `key`. If there is none yet, `fetch(path)` makes it, of `size` bytes."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -108,7 +109,7 @@ class ObjectCache:
 
     @contextlib.contextmanager
     def counting(self, size: int, folder: Path | None = None) -> Iterator[None]:
-        """Count `size` bytes that the block writes. Make room by removing least recently used copies.
+        """Count `size` bytes that the block writes. Make room by removing the least recently requested copies.
 
         folder  folder in which the block writes, to be removed by `drop`; None for a copy that `file` makes.
 
@@ -148,7 +149,7 @@ def as_path(text: str | os.PathLike[Any]) -> Path:
     """Convert an argument to a path. ~ is the home folder.
 
     Raises ConfigError for anything but text and paths, for an empty text, for an impossible file name, for a URL of
-    another scheme, and for a path in an object store without a bucket or with a glob in place of one.
+    another scheme than s3://, and for an s3:// path that has no bucket or a glob in place of the bucket.
     """
     if isinstance(text, os.PathLike) and not isinstance(text, Path):
         text = os.fspath(text)
@@ -277,7 +278,7 @@ def _mode(path: Path) -> int:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield folders and the names in them as `os.walk` does, but raise OSError for one that cannot be read."""
+    """Yield folders and the names in them as `os.walk` does, but raise OSError for a folder that cannot be read."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -339,8 +340,8 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a local path to write to. The file appears as `path` if the block ends without an error.
 
-    The folder of `path` is created, but not the folder around it. If that is gone, the run has ended, and a task that
-    Dask runs again raises FileNotFoundError.
+    The folder of `path` is created if it is missing, but not its parent: a task that Dask runs again after the run has
+    ended raises FileNotFoundError.
     """
     if is_remote(path):
         with local_workdir(path) as folder:
@@ -446,11 +447,12 @@ def _copy(path: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def text_lines(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
-    """Yield a file opened as text, without translating ends of lines."""
+    """Yield a file opened as text. Ends of lines are not translated."""
     with naming_file(path), io.TextIOWrapper(path.open("rb"), encoding=encoding, newline="") as lines:
         yield lines
 
 
 @lru_cache(maxsize=1)
 def local_copies() -> ObjectCache:
+    """Return the cache of this process."""
     return ObjectCache()

@@ -19,8 +19,8 @@ from bigforest.storage.paths import is_remote, local_path
 MAX_JSON = 1 << 28
 _PIECE = 1 << 20
 _REMEDY = "restore it from a copy"
-# For reading and writing past the page cache, positions in files, sizes and addresses are multiples of this, which
-# is enough for any disk.
+# Bytes. For reading and writing past the page cache, positions in files, sizes and addresses are multiples of this,
+# which is enough for any disk.
 DIRECT_UNIT = 4096
 
 
@@ -66,7 +66,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def read_at(file: IO[bytes], target: Any, place: int) -> int:
-    """Read an unbuffered file, from the byte `place` on, into the writable buffer `target`. Return how many were read.
+    """Read an unbuffered file, from the byte `place` on, into the writable buffer `target`. Return the bytes read.
 
     Only one thread may use the file: on Windows, which has no preadv, this moves the position of the file.
     """

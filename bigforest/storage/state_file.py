@@ -36,7 +36,7 @@ class StateFormat:
         return {"format": self.name, "version": self.version}
 
     def write(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Write the entries of a state with a checksum."""
+        """Replace the file: write the entries of a state with a checksum, as `write_durably` does."""
         entries = {**self.mark(), **state}
         with write_durably(path) as temporary:
             text = json.dumps({**entries, "crc32": entries_checksum(entries)}, indent=1)

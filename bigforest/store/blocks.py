@@ -33,7 +33,11 @@ class MatrixReader(ABC):
     _cells: ClassVar[Any]
 
     def __init__(self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int) -> None:
-        """Take the reader of each matrix, by the bytes of its cells; all matrices have the same blocks and rows."""
+        """Take the reader of each matrix, by the bytes of its cells.
+
+        blocks  numbers of the blocks in the matrices.
+        rows    number of rows of the matrices.
+        """
         self._files = files
         self._place = place
         self._places = place.tolist()
@@ -48,6 +52,7 @@ class MatrixReader(ABC):
             file.close()
 
     def size(self, block: int) -> int:
+        """Return the number of rows of a block."""
         return min(BLOCK_ROWS, self._rows - (block - self._first) * BLOCK_ROWS)
 
     def read(self, block: int, features: Collection[int], *, more: bool = False) -> Any:
@@ -127,7 +132,7 @@ class ColumnFile:
         room = np.empty((columns * stride * self._size + 3 * DIRECT_UNIT) if columns else 0, np.uint8)
         self._begin = DIRECT_UNIT + -room.ctypes.data % DIRECT_UNIT
         area = room[self._begin : self._begin + columns * stride * self._size]
-        self._room = memoryview(room.data)
+        self._room = memoryview(room.data)  # the bytes around `matrix`
         self.matrix: NDArray[Any] = area.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
         self.matrix.flags.writeable = False
         self._stride = stride * self._size
@@ -162,8 +167,8 @@ class ColumnFile:
             os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
 
     def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
-        """Read the whole units that contain the bytes, past the page cache. The bytes are then at `at` of the room.
-        Return True on success."""
+        """Read `size` bytes of the file, from `place` on, to `at` in the room, past the page cache. Return True on
+        success. The whole units that contain the bytes are read."""
         before = place % DIRECT_UNIT
         units = -(-(before + size) // DIRECT_UNIT)
         with suppress(OSError):

@@ -28,7 +28,7 @@ from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, Weigh
 from bigforest.errors import FormatError, damaged_store, naming_file
 from bigforest.source.source import FileStamp
 from bigforest.storage.locks import finalize
-from bigforest.storage.object_store import ObjectPath, pending
+from bigforest.storage.object_store import ObjectPath, connection_to
 from bigforest.storage.paths import local_copies
 from bigforest.store.format import (
     BLOCK_ROWS,
@@ -63,9 +63,9 @@ class StoreFiles:
         self._stamps = [FileStamp.of(path / name) for name in names]
 
     def map(self, name: str, dtype: np.dtype[Any], *shape: int, private: bool = False) -> NDArray[Any]:
-        """Return a file as a read-only array of the plain type that kernels are compiled for. `shape` has a 0 if the
-        file is absent.
+        """Return a file as a read-only np.ndarray, because kernels are not compiled for np.memmap.
 
+        shape    shape of the array, with a 0 if the file is absent.
         private  True for a writable array. Writing copies pages in memory and leaves the file unchanged.
         """
         if 0 in shape:
@@ -131,8 +131,8 @@ class LocalCopy:
         self._crc = manifest.crc
         self._columns = _columns(manifest)
         self._fetching = threading.Lock()
-        self._fetched = np.zeros((len(self._columns), block_count(self._rows)), np.bool_)
-        self._whole: set[str] = set()
+        self._fetched = np.zeros((len(self._columns), block_count(self._rows)), np.bool_)  # by column and block
+        self._whole: set[str] = set()  # files without blocks that have been fetched
         self._whole_lock = threading.Lock()
         for name, size in manifest.sizes().items():
             with (self.folder / name).open("wb") as file:
@@ -161,7 +161,7 @@ class LocalCopy:
                 return
             local, crc = self.folder / name, 0
             with self._copies.counting(local.stat().st_size, self.folder):
-                with pending(self._path), (self._path / name).open("rb") as source, local.open("r+b") as file:
+                with connection_to(self._path), (self._path / name).open("rb") as source, local.open("r+b") as file:
                     while piece := source.read(_REQUEST_BYTES):
                         crc = zlib.crc32(piece, crc)
                         file.write(piece)
@@ -186,7 +186,7 @@ class LocalCopy:
         rows = min(stop * BLOCK_ROWS, self._rows) - first * BLOCK_ROWS
         size, offset = rows * dtype.itemsize, begin + first * BLOCK_ROWS * dtype.itemsize
         with self._copies.counting(size, self.folder):
-            with pending(self._path), (self._path / name).open("rb") as source:
+            with connection_to(self._path), (self._path / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
             check_cells(cells, self._checksums[column, first:stop], span, str(self._path / name), first)
@@ -197,7 +197,7 @@ class LocalCopy:
 
 
 def _columns(manifest: Manifest) -> list[_Column]:
-    """Return the columns of the features and of the target, in the order of the checksums."""
+    """Return the columns of the features and then the target: the rows of checksums.bin."""
     spec = manifest.spec
     features = [
         _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], (0, f.codes - 1))

@@ -165,8 +165,9 @@ class Manifest:
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
         manifest = cls(spec, raw["max_bins"], raw["crc32"], levels)
         whole = {LOW, HIGH, NUMBERS, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
-        named = type(levels) is int and (levels > 0) == any(feature.levels for feature in spec.features)
-        if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
+        has_levels = any(feature.levels for feature in spec.features)
+        agrees = type(levels) is int and (levels > 0) == has_levels
+        if not agrees or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise damaged
         return manifest
 

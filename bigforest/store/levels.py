@@ -36,7 +36,7 @@ LEVEL_COLUMNS = (
 VALUE_COLUMN = Column(
     "value",
     pa.float32(),
-    "by which trees split; only of forests whose trees split on projections",
+    "number of the level in projections; only if the trees of the forest split on projections",
 )
 LEVELS = file_schema(LEVEL_COLUMNS)
 LEVELS_WITH_VALUES = file_schema((*LEVEL_COLUMNS, VALUE_COLUMN))
@@ -78,8 +78,8 @@ class Levels:
         return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
 
     def code_values(self, feature: int, spec: FeatureSpec) -> NDArray[np.float32]:
-        """Return the value of each code of a feature whose levels have values, and last the value of unknown levels."""
-        none = np.empty(0, np.float32)  # no category of the table has a level
+        """Return the value of each code of a feature whose levels have values, and then the value of unknown levels."""
+        none = np.empty(0, np.float32)  # if no category of the table has a level
         values = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
         return np.array([*[spec.fill] * spec.missing, *values, spec.other], np.float32)
 
@@ -148,7 +148,7 @@ def read_levels(path: Path, spec: DataSpec) -> Levels:
 def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callable[[str], FormatError]) -> Levels:
     """Return the levels in a table read from the file `path`, checked against the dataspec.
 
-    damaged  returns the error to raise for a message.
+    damaged  function that returns the error for a message.
     """
     if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
         raise damaged(f"{path}: not the columns of levels")

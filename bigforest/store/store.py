@@ -341,6 +341,7 @@ class Store:
         )
 
     def _holds_bits(self) -> bool:
+        """Return True if each feature has only the values 0 and 1, or a single whole number below 256."""
         codes = np.diff(self._offsets)
         if codes.max(initial=0) > 2:
             return False
@@ -580,7 +581,7 @@ class Store:
         if rows.size == self.rows:
             return self
         weight = self.spec.weight
-        if weight is not None:  # as if the mean weight of the rows were that of the table
+        if weight is not None:  # as if these rows had the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         group, groups = self.spec.group, self.groups
         if group is not None and groups is not None:
@@ -619,7 +620,7 @@ class Store:
     def check_unchanged(self) -> None:
         """Check, by sizes and times, that nobody has written to the files since they were opened.
 
-        This takes some microseconds. Call it during work, and before results are kept. Raises FormatError.
+        This takes some microseconds. To be called during work, and before results are kept. Raises FormatError.
         """
         if self._files is not None:
             self._files.check_unchanged()
@@ -678,10 +679,10 @@ _stores: ProcessCache[Store] = ProcessCache(4)
 
 
 def _open_again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
-    """Open the store at `path` without verifying it: that is up to the process that sent it. Called by pickle.
+    """Open the store at `path` without verifying it, which is left to the process that sent it. Called by pickle.
 
     fingerprint  fingerprint of the store that was sent.
-    opened       its random digits, drawn when it was opened.
+    opened       random digits that were drawn when the sent store was opened.
     made_by      see `Store.with_values`; None for the values on disk.
 
     Raises FormatError if there is another store or none, for instance because the disk is not shared.

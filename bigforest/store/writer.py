@@ -101,9 +101,9 @@ def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
     """Task: write a range of an existing file, `copy_bytes` at a time.
 
     If this worker is slow or was taken for dead, another worker may write the range, and the client then removes the
-    pieces. This worker must then not write to the file any more: its readers would see a new modification time. A piece
-    is therefore opened anew for every read. Opening asks the file server; a check for existence may be answered from a
-    cache. A write that is already on its way to the server puts the same bytes in the same place.
+    pieces. This worker must then not write to the file any more: readers of the file would see a new modification time.
+    A piece is therefore opened anew for every read. Opening asks the file server; a check for existence may be answered
+    from a cache. A write that is already on its way to the server puts the same bytes in the same place.
     """
     with target.path.open("r+b") as out:
         out.seek(target.begin)
@@ -156,7 +156,7 @@ def joined_crc(first: int, second: int, size: int) -> int:
 
     size  number of bytes of the second piece.
     """
-    power, square = _ONE, _X_TO_8
+    power, square = _ONE, _X_TO_8  # each byte that follows multiplies the first checksum by x**8
     while size:
         if size & 1:
             power = _product(power, square)
@@ -196,7 +196,7 @@ class Part(NamedTuple):
 
     features   their specs, without the slot
     checksums  checksums of the blocks of each feature
-    files      the written files; the key is the name of the file of the store that they are appended to
+    files      the written files, by the name of the file of the store to which each is appended
     """
 
     features: list[FeatureSpec]
@@ -248,6 +248,7 @@ class PartWriter:
     """
 
     def __init__(self, folder: Path, index: int) -> None:
+        """Open a part in `folder`; index: number with which the names of its files begin."""
         self._folder = folder
         self._outbox = ExitStack()
         self._files = _Files(self._outbox.enter_context(uploads(folder)), f"{index}-{secrets.token_hex(8)}-")
@@ -437,7 +438,7 @@ class StoreWriter:
         remove(self.parts)  # a task that ran twice may have left files
         spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight, missing_words, separator)
         levels_size = 0 if levels is None else levels.stat().st_size
-        whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
+        whole = {name: checksum for name, checksum in crc.items() if name not in _BY_BLOCK}
         manifest = Manifest(spec, self._max_bins, whole, levels_size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
