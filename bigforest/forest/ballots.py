@@ -135,8 +135,8 @@ def shrunk_leaves(
     lambdas  float64, in the unit of the weights
     made     function that makes the arrays with entries for all nodes or leaves, from a shape and a type
 
-    The values of inner nodes are computed from the leaves. Results have the same bits as those of `LeafShrinking`,
-    which reads the nodes.
+    The values of inner nodes are computed from the leaves. `LeafShrinking`, which reads the nodes, returns the
+    same bits.
     """
     from bigforest.kernels.predict.leaf_values import shrink_leaves, value_nodes
 

@@ -320,7 +320,7 @@ FILES: dict[str, tuple[Column, ...]] = {
             "cross_fitted",
             pa.float64(),
             "for the winner, the cross-fitted loss: each half of the rows with the candidate selected on the other "
-            "half; null for the others",
+            "half; null for other candidates",
             null=True,
         ),
         Column("seconds", pa.float64(), "training time"),

@@ -322,6 +322,7 @@ def _batches_in(
     columns: list[str] | None,
     requested: slice,
 ) -> Iterator[Any]:
+    """Yield the rows `requested` of an open file of trees, see `batches`."""
     with decoding(path):
         begin = 0
         for number, chunks in enumerate(row_groups(local_path(path))):

@@ -58,7 +58,7 @@ class Ranks(NamedTuple):
         """Return the ranks of new values of a feature, interpolated between neighbours; 0 below all, rows + 1 above
         all.
 
-        If a neighbour is infinite, the rank is that of the lower neighbour. NaN stays NaN.
+        If a neighbour is infinite, a value between the two has the rank of the lower one. NaN stays NaN.
         """
         span = slice(self.offsets[feature], self.offsets[feature + 1])
         stored, rank = self.value[span], self.rank[span]

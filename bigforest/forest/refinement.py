@@ -28,7 +28,7 @@ from bigforest.options.train_config import TrainConfig
 
 # Number of independent sequences of trees, and number of sequences that leave out each row.
 SEQUENCES, LEFT_OUT = 6, 2
-# Least probability in the link, which replaces smaller ones. So a class that no tree votes for can be corrected.
+# Least probability in the link. Smaller ones are raised to it, so that a class without votes can be corrected.
 LEAST_SHARE = 2.0**-10
 # Least prediction in the logarithm (Poisson), as a share of TargetSpec.offset, the middle of the targets' range.
 LEAST_NUMBER = 2.0**-16

@@ -33,7 +33,7 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 
 
 def prediction_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
-    """Return the shape of a table to predict, of which some columns are read, to estimate the memory."""
+    """Return the shape of a table to predict, for estimates of memory; columns: columns that are read."""
     return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, spec.target.answer_width)
 
 

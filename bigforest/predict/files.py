@@ -264,7 +264,10 @@ def _is_text_prediction(path: Path) -> bool:
 
     Also return True for an empty file: NDJSON without rows.
     """
-    with contextlib.suppress(IsADirectoryError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
+    with (
+        contextlib.suppress(IsADirectoryError, csv.Error, ValueError, RecursionError),
+        text_lines(path, "utf-8") as lines,
+    ):
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
         return PREDICTION in names or not first

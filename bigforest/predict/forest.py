@@ -120,9 +120,9 @@ class Forest:
         self.loader = TreeLoader(files)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """Send the path of the forest, and the digest of its run, to other processes. Each keeps two forests open.
+        """Pickle the path of the forest and the digest of its run. A process keeps the last two unpickled forests open.
 
-        A forest in a temporary folder, which is removed with this object, is sent as the bytes of its files.
+        A forest in a temporary folder, which is removed with this object, is pickled as the bytes of its files.
         """
         files, changes = self.files, (self.choices, *self.files.changed)
         if files.holding is not None:
@@ -617,7 +617,7 @@ class Forest:
             forest has no out-of-bag report (for example a merged forest). If groups were drawn and `group` is not
             given, or the reverse.
         DataError
-            For groups that differ from those of training.
+            For groups that differ from the groups of training.
 
         Examples
         --------

@@ -608,29 +608,32 @@ class Reader:
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
         codes = codes_by_column(columns, levels, firsts, [self.spec.features[place].dtype for place in places])
-        return [self._seen(*column, tally) for column in zip(columns, places, codes, strict=True)]
+        return [self._as_compared(*column, tally) for column in zip(columns, places, codes, strict=True)]
 
-    def _seen(
-        self, series: pl.Series, place: int, seen: NDArray[np.float64], tally: UnseenLevels | None
+    def _as_compared(
+        self, series: pl.Series, place: int, codes: NDArray[np.float64], tally: UnseenLevels | None
     ) -> NDArray[Any]:
-        """Return codes, or values, of levels as trees compare them, and count the unseen levels.
+        """Return the codes or values that trees compare for the levels of a category. Count the unseen levels.
 
-        seen  float64 [rows], codes; NaN for missing values, and the number of codes for unseen levels.
+        codes  float64 [rows], codes; NaN for missing values, and the number of codes for unseen levels.
+
+        Raises DataError for unseen levels if `unseen` is "error".
         """
         feature = self.spec.features[place]
-        if self.unseen == "error" and (seen == feature.codes).any():
-            names = ", ".join(named_levels(series, seen == feature.codes))
+        unseen = codes == feature.codes
+        if self.unseen == "error" and unseen.any():
+            names = ", ".join(named_levels(series, unseen))
             raise DataError(
                 f"{feature.name!r} has levels that did not occur in training, among them {names}; "
                 f"set {api('unseen')} to larger or missing to predict these rows"
             )
         if tally is not None:
-            tally.add(feature.name, series, seen == feature.codes)
-        missing = np.isnan(seen) | (seen == feature.codes) if self.unseen == "missing" else np.isnan(seen)
-        codes = np.where(missing, 0 if feature.missing else feature.codes, seen)
+            tally.add(feature.name, series, unseen)
+        missing = np.isnan(codes) | unseen if self.unseen == "missing" else np.isnan(codes)
+        compared = np.where(missing, 0 if feature.missing else feature.codes, codes)
         if feature.has_level_values:
-            return self._values[place][codes.astype(np.int64)]
-        return codes.astype(np.min_scalar_type(feature.codes))
+            return self._values[place][compared.astype(np.int64)]
+        return compared.astype(np.min_scalar_type(feature.codes))
 
     def _objects(self, column: NDArray[Any], place: int, tally: UnseenLevels | None) -> NDArray[Any]:
         feature = self.spec.features[place]

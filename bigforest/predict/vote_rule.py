@@ -42,7 +42,7 @@ class VoteRule:
     ties  prediction if classes have equal votes: "lowest", "reject" (none, Ho 1995), or "random". Votes are float64
           sums in the order of the trees. These sums are exact for hard votes and pure leaves, if all trees have the
           same weight. With a boosted stage, the corrected probabilities are compared instead.
-    seed  of the draws. The draws of a row depend only on the seed and on the number of the row.
+    seed  seed of random draws. The draws of a row depend only on the seed and on the number of the row.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".
     quantiles  additional quantiles of a regression target: shares from 0 to 1 (Meinshausen 2006).

@@ -83,7 +83,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         prediction)`.
     warm_start : bool, default=False
         Whether `fit` adds trees to the existing forest, up to `n_estimators`. The table, the weights and all other
-        parameters that change the forest must be the same. The result is the same as that of one fit with all trees.
+        parameters that change the forest must be the same. One fit with all trees has the same result.
     random_state : int, RandomState or None, default=0
         Random seed. With 0, the default, every fit gives the same forest. None draws another seed for each fit.
     n_jobs : int, default=None
@@ -93,8 +93,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         1 prints notices and the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
         Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
-        are always categories, except for pandas categories of dates, of fractions, or of numbers in ascending or
-        descending order, which are compared by value.
+        are always categories. Exceptions, which are compared by value: pandas categories of dates or fractions, and
+        ordered categories of numbers that ascend or descend.
     memory : int or str, default=None
         Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
         on it.
@@ -399,7 +399,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _grows_further(self, options: Mapping[str, Any], outputs: int) -> bool:
         """Return True for more trees than exist; for the same number warn and return False.
 
-        Raises ConfigError for fewer trees, or for other parameters or outputs than those of the existing forest.
+        Raises ConfigError for fewer trees, or for parameters or outputs that differ from the existing forest.
         """
         trees, grown = options["trees"], len(self)
         if trees < grown:

@@ -41,12 +41,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
     class_weight : dict, "balanced", "balanced_subsample" or list of these, default=None
-        Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
-        named; with 0 its rows are left out. "balanced" is n_samples / (n_classes * rows of the class).
+        Class weights. The weight of a row is multiplied by the weight of its class. Classes that are not named have
+        weight 1; rows of a class of weight 0 are left out. "balanced" is n_samples / (n_classes * rows of the class).
         "balanced_subsample" is "balanced" with `sampling` "stratified": a bag has the class shares of the table, up to
-        rounding, so its balanced weights are those of the table. For several outputs, a list with one entry for each,
-        which applies to that output (scikit-learn multiplies the weights of all). Rows of weight 0 are left out for all
-        outputs.
+        rounding, so weights that are balanced in the table are balanced in each bag. For several outputs, a list with
+        one entry for each, which applies to that output (scikit-learn multiplies the weights of all). Rows of weight 0
+        are left out for all outputs.
 
     Attributes
     ----------
@@ -64,14 +64,13 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
     Notes
     -----
-    The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
-    constant in a node does not use up a draw.
+    The defaults are the same as in `bigforest.train`. In particular `random_state` is 0, all processors are used, and a
+    feature that is constant in a node does not use up a draw.
 
     For several outputs, y of shape (n_samples, n_outputs), one forest is grown for each, on the same bags and seed, as
-    by `sklearn.multioutput.MultiOutputClassifier`: the splits are the best for that output, and the results are those
-    of a fit of that output alone. scikit-learn grows joint trees instead, whose splits are the best for the mean
-    impurity of all outputs. The time is that of n_outputs fits. With `sampling` by class, each output has bags of its
-    own.
+    by `sklearn.multioutput.MultiOutputClassifier`: its splits are the best for its output, and a fit of this output
+    alone has the same results. scikit-learn grows joint trees instead, whose splits are the best for the mean impurity
+    of all outputs. Training takes as long as n_outputs fits. With `sampling` by class, each output has bags of its own.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
     missing values. Arrays and lists are read as numbers; NaN is a missing value, and so is None in lists. In arrays of

@@ -49,6 +49,15 @@ def test_ndjson__without_rows_is_an_empty_file(tmp_path: Path) -> None:
         bigforest.train(tmp_path / "part-0.ndjson", "y")
 
 
+@pytest.mark.parametrize("text", ['{"x":' + "[" * 100_000, "x\n1\n", '{"x":1}\n'])
+def test_overwrite__keeps_text_that_is_no_prediction(text: str, tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": range(60), "y": ["p", "q"] * 30})
+    (out := tmp_path / "out.ndjson").write_text(text)
+    with pytest.raises(bigforest.OutputExistsError):
+        bigforest.predict_file(bigforest.train(table, "y", trees=1), table, out, overwrite=True)
+    assert out.read_text() == text
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 def test_index__without_a_name_is_no_feature(name: str, tmp_path: Path) -> None:
     """Rows sorted by class would be predicted from it."""
