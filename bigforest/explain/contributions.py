@@ -83,11 +83,12 @@ def check_exact(stock: TreeStock) -> None:
 
 
 def _sums(job: ExplainJob) -> int:
-    """Return the number of arrays of sums that a task holds at once: three with a boosted stage, otherwise one."""
+    """Return the number of arrays of sums that a task holds at once."""
     return 1 if job.stage is None else 3
 
 
 def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
+    """Return the number of contributions of a row, over all its classes, and the number of rows of a file."""
     width = len(job.forest.spec.features) * len(job.swept_classes(rules.chosen))
     row_ns = row_nanoseconds(job.voting, rules, len(job.described.used))
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / row_ns)))
@@ -122,7 +123,7 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Return the codes of the requested classes; by default the second of two, or all of more. (0,) for regression."""
+    """Return the codes of the requested classes: by default the second of two, otherwise all; (0,) for regression."""
     classes = job.forest.classes
     if job.options.classes is not None:
         return job.options.codes(job.forest.spec.target)
@@ -130,6 +131,7 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
 
 
 def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
+    """Return an estimate of the time of a row on one thread; columns: number of features that trees use."""
     nodes, depth = stock.walked_nodes, stock.depths()
     if not rules.exact:
         return float((depth * (_PATH_NS + len(rules.chosen))).sum()) + 1.0
@@ -140,11 +142,13 @@ def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) ->
 def explain_rows(
     sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, rows: range
 ) -> None:
+    """Task: write the contributions to the predictions of a range of rows into a file."""
     table = _table(sweep, rules, contributions(sweep, rules, rows), rows)
     folder.write(part_name(name, rows.start), table, settings)
 
 
 def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contributions:
+    """Return the contributions to the predictions of a range of rows."""
     from bigforest.kernels.explain.contributions import path_contributions, shapley_values
 
     values, begin = sweep.table.values(), np.uint64(rows.start)
@@ -152,10 +156,11 @@ def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contri
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
         base, votes = np.zeros(classes), np.zeros((len(rows), classes))
         sums = np.zeros((len(rows), len(sweep.table.used) + 1, classes))
-        spare = np.zeros_like(sums) if rules.exact else sums
+        # Shapley values need only the votes of path_contributions.
+        path_sums = np.zeros_like(sums) if rules.exact else sums
         for tree, answer in trees:
             base += answer[0]
-            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, begin, votes, spare)
+            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, begin, votes, path_sums)
             if rules.exact:
                 edges, points = edges_and_points(tree)
                 scratch = _shapley_scratch(int(edges.depth.max()) + 1, points.t.size, sums[0].size, classes)
@@ -168,10 +173,10 @@ def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contri
 def _prediction_contributions(
     sweep: Sweep, rules: ContributionRules, summed: Callable[..., Contributions]
 ) -> Contributions:
-    """Return the contributions to predictions, of the forest and its boosted stage.
+    """Return the contributions to the predictions of the forest, with its boosted stage.
 
     summed  function that returns the sums of contributions over trees. Its arguments are an iterable of (tree, values
-            of its nodes), and the number of classes of the values
+            of its nodes), and the number of classes of these values.
     """
     forest_means = Contributions._make(
         part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes))
@@ -184,6 +189,7 @@ def _prediction_contributions(
 
 
 def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:
+    """Return scratch for a tree with paths of at most `levels` nodes; totals: numbers in the sums of a row."""
     from bigforest.kernels.explain.contributions import ShapleyScratch
     from bigforest.kernels.llvm.lanes import LANES
 
@@ -218,6 +224,7 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
 
 
 def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: range) -> pl.DataFrame:
+    """Return a table with a row for each explained row and class, see `write_contributions`."""
     base, votes, contributions_by_column = parts
     classes, spec = votes.shape[1], sweep.stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.array(rows, np.uint64), classes)}
@@ -237,6 +244,7 @@ def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: r
 _PAIR_SAMPLE = 100
 _PAIR_ROWS = 16
 _PAIR_CELLS = 1 << 21
+# Arrays in the file of a task, and their types.
 _PAIR_TYPES = {"base": "<f8", "votes": "<f8", "found": "<f8"}
 # Bytes of a task for each interaction: the sums, both orders of a pair, and the table.
 _PAIR_BYTES = 64
@@ -258,7 +266,7 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
 
 
 def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
-    """Return the number of interactions of a row, and the number of rows of a task."""
+    """Return the number of interactions of a row, over all its classes, and the number of rows of a task."""
     cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(rules.chosen))
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
@@ -302,7 +310,11 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
-    """Return the interactions of pairs i <= j of features in the predictions of some rows; main effects if i = j."""
+    """Return the interactions of features in the predictions of some rows.
+
+    In `parts`, float64 [rows, features, features, classes], cell [row, i, j] is the interaction of features i < j, the
+    main effect of feature i = j, and 0 for i > j.
+    """
     from bigforest.kernels.explain.contributions import interactions
 
     values, columns = sweep.table.values(), len(sweep.table.used) + 1
@@ -321,13 +333,14 @@ def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]
     base, votes, sums = _prediction_contributions(sweep, rules, summed)
     whole = sums + sums.transpose(0, 2, 1, 3)
     places = np.arange(columns - 1)
-    alone = sums[:, places, places].copy()
+    shapley = sums[:, places, places]
     whole[:, places, places] = 0.0
-    whole[:, places, places] = alone - whole.sum(axis=2) / 2.0
+    whole[:, places, places] = shapley - whole.sum(axis=2) / 2.0
     return Contributions(base, votes, whole * (places[:, None] <= places)[None, :, :, None])
 
 
 def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
+    """Return scratch for a tree with paths of at most `levels` nodes."""
     from bigforest.kernels.explain.contributions import PairScratch
 
     return PairScratch(
@@ -346,7 +359,10 @@ def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
 def _interaction_tables(
     job: ExplainJob, rules: ContributionRules, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the table piece by piece. Add the absolute values of interactions to `total`."""
+    """Yield the table piece by piece.
+
+    total  float64 [features, features, classes], increased by the absolute values of interactions.
+    """
     for rows, path in pieces:
         base, votes, pair_sums = read_arrays(path, _PAIR_TYPES)
         path.unlink()

@@ -42,7 +42,7 @@ _NAMED = 6
 
 
 class Curve(NamedTuple):
-    """The features that are varied.
+    """One feature, or two that are varied together.
 
     names   one feature or two.
     places  positions of the features in the dataspec.
@@ -107,6 +107,7 @@ def _most_values(job: ExplainJob, name: str, rows: int) -> int:
 
 
 def _piece_rows(points: int, classes: int) -> int:
+    """Return the number of rows of a task."""
     return max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, points * classes)))
 
 
@@ -188,7 +189,8 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
               Local effects may have fewer: equal quantiles count once
     category  all levels in the rows; levels that did not occur in training only if trees split on values of levels
 
-    For local effects of a feature that no tree uses: one value, since these effects are 0.
+    If no tree uses the feature, its local effects are 0, and one value is enough. If it is missing in all rows, the
+    only value is 0.
     """
     feature, column = job.forest.spec.features[place], table.column_of.get(place)
     if column is not None:
@@ -217,6 +219,7 @@ def _sums(
     curves: list[Curve],
     rows: NDArray[np.uint32],
 ) -> list[CurveSums]:
+    """Return the sums of each curve over the rows."""
     step = _piece_rows(max(len(curve.points) for curve in curves), _answer_width(job))
     pieces = [(range(begin, end),) for begin, end in row_ranges(rows.size, step)]
     shared = (job.sweep(plan, rules.chosen), rules.chosen, curves, rows, job.options.individual)
@@ -239,6 +242,11 @@ def vary_rows(
     individual: int,
     positions: range,
 ) -> list[CurveSums]:
+    """Task: return the sums of each curve over the rows at these positions in `rows`.
+
+    classes     codes of the explained classes; (0,) for regression
+    individual  number of first rows in `rows` whose own curves are kept
+    """
     chosen = np.ascontiguousarray(rows[positions.start : positions.stop])
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
 
@@ -303,6 +311,10 @@ def _vary(
     points: NDArray[np.uint32],
     out: NDArray[np.float64],
 ) -> None:
+    """Add the predictions of a tree at the points of each row to `out`, float64 [rows, points of a row, classes].
+
+    points  see `_points_of`
+    """
     from bigforest.kernels.explain.replace import VaryScratch, vary
 
     values, column_of = table.values(), table.column_of
@@ -314,6 +326,13 @@ def _vary(
 
 
 def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.float64], kept: int) -> CurveSums:
+    """Return the sums of a curve over some rows.
+
+    points       see `_points_of`; for local effects, the corners of a cell, from the lowest to the highest values. At a
+                 missing value, lower and upper corners are the same, and the row is in no cell
+    predictions  float64 [rows, points of a row, classes]
+    kept         number of first rows whose own curves are kept
+    """
     individual = predictions[:kept].copy()
     if not curve.local:
         return CurveSums(predictions.sum(axis=0), np.full(predictions.shape[1], len(predictions)), individual)
@@ -321,8 +340,8 @@ def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.
     in_cell = points[:, 0] != points[:, -1]
     change = predictions[:, -1] - predictions[:, 0]
     if len(curve.places) == 2:
-        a, b = curve.grids[1].size, points
-        in_cell = (b[:, 0] // a != b[:, 3] // a) & (b[:, 0] % a != b[:, 3] % a)
+        width, lower, upper = curve.grids[1].size, points[:, 0], points[:, 3]
+        in_cell = (lower // width != upper // width) & (lower % width != upper % width)
         change = (predictions[:, 3] - predictions[:, 2]) - (predictions[:, 1] - predictions[:, 0])
     total, cells = np.zeros((size, predictions.shape[2])), points[in_cell, -1]
     np.add.at(total, cells, change[in_cell])
@@ -330,6 +349,7 @@ def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.
 
 
 def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
+    """Return the columns of feature names, values and levels of the points of a curve."""
     spec, points = job.forest.spec, curve.points
     columns: dict[str, Any] = {}
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
@@ -350,7 +370,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
 
 
 def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
-    """Return the levels encoded as a value, as a text; None if the only one is the missing level."""
+    """Return the levels that a value represents, as a text; None if it represents only the missing level."""
     feature = job.forest.spec.features[place]
     names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
     if names == [None]:
@@ -359,7 +379,10 @@ def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
 
 
 def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:
-    """Return one row per class and point; values: columns, each [points, classes]."""
+    """Return a table with one row per class and point.
+
+    values  further columns by name, each an array [points, classes]
+    """
     base = pl.DataFrame(_columns(curve, job))
     pieces = []
     for k in range(1 if labels is None else len(labels)):
@@ -370,6 +393,7 @@ def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: ND
 
 
 def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
+    """Return the table of local effects: mean changes are added up over the values, and centred."""
     sizes = [grid.size for grid in curve.grids]
     rows = sums.rows.reshape(sizes)
     effect = sums.mean.reshape(*sizes, -1)
@@ -395,6 +419,7 @@ def _subtract_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
         return np.zeros(effect.shape)
 
     def main(axis: int) -> NDArray[np.float64]:
+        """Return the main effect of one feature, [values, classes]: mean steps over the rows, added up."""
         step = np.diff(effect, axis=axis)
         across = 1 - axis
         both = (step.take(range(1, step.shape[across]), across) + step.take(range(step.shape[across] - 1), across)) / 2

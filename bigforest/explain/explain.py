@@ -161,7 +161,7 @@ SECTIONS: dict[str, Section] = {
 }
 
 
-# Options that some of these sections use; others are for all.
+# Options that only some sections use. All other options apply to every section.
 _SOME_OPTIONS = {option for section in SECTIONS.values() for option in section.options or ()}
 
 
@@ -173,6 +173,10 @@ def register_section(name: str, section: Section) -> None:
 
 
 def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
+    """Return the names of the requested sections, in the order of SECTIONS. Raises ConfigError.
+
+    parts  requested names; None for the fast sections that the forest and `data` allow.
+    """
     if parts is None:
         without_rows = data is None or forest.config.boosts
         return tuple(
@@ -194,6 +198,7 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
 
 
 def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:
+    """Check the options of a job, and return the plans of its sections by name."""
     job.options.check_names(job.forest.spec)
     _check_used(job.options)
     return {name: SECTIONS[name].plan(job) for name in job.options.parts}
@@ -269,7 +274,7 @@ def explain_forest(
         "strength", "trees"); those on out-of-bag rows only with `data`, and not after boosting.
     loss : str or None, default=None
         Loss for permutation importance: "error" or "log_loss", "mse" for regression, "poisson_deviance" or "mse" with
-        the impurity poisson.
+        the impurity poisson. None for the first of these.
     groups : mapping or None, default=None
         Features to permute together, in addition to each feature alone: lists of names, by the name of the group.
     new_rows : bool, default=False
@@ -284,7 +289,7 @@ def explain_forest(
         Maximum number of values of a feature at which dependence is evaluated. For a category, all levels in the rows
         are used.
     individual : int, default=0
-        Number of sampled rows whose own curves, for single features, are kept in addition to the mean.
+        Number of sampled rows whose own curves of dependence are kept in addition to the mean, for single features.
     sample : int or None, default=None
         Number of rows to sample. None for 1,000 in dependence, effects and local, 100 in interactions, 10,000 in
         proximities, and all rows with a missing value in filling.
@@ -341,7 +346,7 @@ def explain_forest(
             plans = plan_sections(job)
             combined_estimate([plan.need for plan in plans.values()]).check(resources.memory)
             folder.remove_other_forests()
-            # Sections that may refuse the rows come first, so that nothing is written then.
+            # Sections that may refuse the rows come first: no table is written before they refuse.
             for name in sorted(
                 plans, key=lambda name: (SECTIONS[name].needs != "out of bag", name not in _OF_SOME_ROWS)
             ):

@@ -139,11 +139,11 @@ def _oob_decrease(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32])
     weight = table.weight()
     leaves = leaf_positions(tree, table.values(), rows) - np.uint32(tree.begin)
     label_sums, truth = np.zeros(tree.answer.shape), table.target()[rows]
-    counted = np.ones(rows.size) if weight is None else weight[rows]
+    row_weight = np.ones(rows.size) if weight is None else weight[rows]
     if table.is_classification:
-        np.add.at(label_sums, (leaves, truth), counted)
+        np.add.at(label_sums, (leaves, truth), row_weight)
     else:
-        np.add.at(label_sums[:, 0], leaves, counted * truth)
+        np.add.at(label_sums[:, 0], leaves, row_weight * truth)
     out = np.zeros(len(table.used) + 1)
     decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, label_sums, out)
-    return out[:-1] / (rows.size if weight is None else weight[rows].sum())
+    return out[:-1] / row_weight.sum()

@@ -46,7 +46,7 @@ from bigforest.source.source import Source
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
 
-# Groups of trees per worker, at least: a worker that is done early takes a group from slower ones.
+# Least number of groups of trees per worker, so that workers which finish early can take further groups.
 _PIECES = 4
 # Relative difference of weights that are the same in float32.
 _SAME_WEIGHT = 1e-6
@@ -80,6 +80,7 @@ class TreeStock(NamedTuple):
 
     @property
     def width(self) -> int:
+        """Number of values of a node: the number of classes, or 1 for regression."""
         return self.trees.header.spec.target.answer_width
 
     @property
@@ -91,6 +92,7 @@ class TreeStock(NamedTuple):
         return int(self.trees.nodes.sum())
 
     def sizes(self) -> NDArray[np.int64]:
+        """Return the bytes of each tree while it is loaded."""
         return self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
 
     @property
@@ -133,8 +135,8 @@ class LoadedTree(NamedTuple):
     answer: NDArray[np.float64]
 
 
-def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
-    """Load a group of trees, to route the rows of `table`; None for no check of missing values.
+def load_trees(stock: TreeStock, table: RowTable, entries: range) -> list[LoadedTree]:
+    """Load a group of trees, to route the rows of `table`.
 
     Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
@@ -149,19 +151,19 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
     )
     weight = np.concatenate([as_numpy(column).astype(np.float64) for column in columns])
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
-    if packed.directions is not None and table is not None and table.missing:
+    if packed.directions is not None and table.missing:
         raise DataError(
             f"missing values in the features {', '.join(map(repr, table.missing[:5]))}: this forest splits on "
             "projections, which need every value; fill or drop these rows"
         )
-    mixed = packed.leaf_votes("soft" if stock.soft else "hard")
-    packed = packed._replace(counts=packed.counts[:0].copy())
+    leaf_values = packed.leaf_votes("soft" if stock.soft else "hard")
+    packed = packed._replace(counts=packed.counts[:0].copy())  # frees the counts
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     ends = [*packed.roots.tolist()[1:], packed.nodes]
     loaded = []
     for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):
         answer = np.empty((end - begin, stock.width))
-        node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, weight[begin:end], answer)
+        node_answers(walked.layout, np.uint64(begin), np.uint64(end), leaf_values, weight[begin:end], answer)
         if stock.factors is not None:
             answer *= stock.factors[number]
         loaded.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
@@ -187,29 +189,30 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
 
     trees = stage.trees
     assert trees.value is not None
-    nodes = trees._replace(value=trees.value[:, 0])  # only the places of leaves are used, not their values
+    nodes = trees._replace(value=trees.value[:, 0])  # `pack` needs one value per node, which is not used here
     packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     values = trees.value[trees.feature == LEAF] / SEQUENCES
     outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
     loaded = []
     for tree, (begin, end) in enumerate(pairwise(trees.starts.tolist())):
-        rows, mean = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
+        weight, mean = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
         answer = np.empty((end - begin, len(outputs)))
-        for place, mixed in enumerate(outputs):
-            node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, mean)
+        for place, leaf_values in enumerate(outputs):
+            node_answers(walked.layout, np.uint64(begin), np.uint64(end), leaf_values, weight, mean)
             answer[:, place] = mean[:, 0]
-        loaded.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
+        loaded.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, weight, answer))
     return loaded
 
 
+# Trees of the last two explanations that load all trees at once, by the folder of their rows.
 _loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
 class Sweep(NamedTuple):
-    """All trees in order, which each task routes its rows through.
+    """All trees in order. Each task routes its rows through all of them.
 
-    groups   trees that are loaded together.
+    groups   groups of trees that are loaded together.
     classes  codes of the classes whose values are yielded; (0,) for regression.
     """
 
@@ -275,8 +278,8 @@ def plan_groups(
     task_bytes  bytes of a task without its trees.
     work        nanoseconds on one thread, without loading the trees.
     shared      bytes that all tasks share.
-    sizes       int64 [trees], bytes of each tree; None for trees of `load_trees`.
-    scratch     bytes on disk without the rows and the tables.
+    sizes       int64 [trees], bytes of each tree while it is loaded; None if `load_trees` loads it.
+    scratch     bytes on disk, without those of the rows and the tables.
     """
     sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())
@@ -321,7 +324,7 @@ def plan_sweep(
     )
 
 
-# Rows that are routed at a time, to check that a table is the one of training.
+# Rows that are routed at a time to check that a table is the training table.
 _CHECKED_ROWS = 1 << 16
 _ADVICE = f"give the table the forest was grown on; {api('explain_forest')} takes other rows with {api('new_rows')}"
 
@@ -343,7 +346,12 @@ class OutOfBagRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """One call of `explain_forest`. Inputs of sections are made when the first section uses them."""
+    """One call of `explain_forest`. Inputs of sections are made when the first section uses them.
+
+    source  the rows; None without rows.
+    folder  folder of the tables.
+    work    temporary folder.
+    """
 
     forest: Forest
     source: Source | None
@@ -369,6 +377,7 @@ class ExplainJob:
 
     @cached_property
     def stage(self) -> WalkedStage | None:
+        """The boosted stage; None for a forest without one."""
         forest = self.forest
         if not forest.files.is_refined:
             return None
@@ -389,6 +398,7 @@ class ExplainJob:
 
     @cached_property
     def described(self) -> RowTable:
+        """Description of the rows before they are read. Raises ConfigError without rows, and as `describe_rows`."""
         if self.source is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         used = self.stock.trees.used
@@ -430,6 +440,7 @@ class ExplainJob:
 
     @cached_property
     def oob(self) -> OutOfBagRows:
+        """The rows with targets, and the bags. Raises ConfigError, and DataError for another table than in training."""
         table, target = self.table, self.forest.spec.target.name
         assert self.source is not None
         if not table.labelled:
@@ -454,7 +465,8 @@ class ExplainJob:
         classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
-        # A tree on bins projects bins, not values. Calibrated leaves have the counts of other rows.
+        # The check needs leaves with the bag rows of training, reached by values. A tree of projections on bins routes
+        # by bins, and calibrated leaves have the counts of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and CALIBRATED not in self.forest.files.stages:
             _check_leaves(tree, table, bags, weight)
@@ -478,6 +490,7 @@ class ExplainJob:
         return places.astype(np.uint32)
 
     def seconds(self, plan: SectionPlan) -> float:
+        """Return an estimate of the time of a section."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def over_trees(
@@ -502,12 +515,12 @@ class ExplainJob:
     def swept_classes(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Return the classes whose values are summed over the trees to explain the chosen classes.
 
-        With a boosted stage these are all classes that determine a prediction.
+        With a boosted stage, these are all classes that determine a prediction.
         """
         return chosen if self.stage is None else self.stage.classes
 
     def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
-        """Return all trees, with the values that explain these classes."""
+        """Return all trees, with the values that explain the `chosen` classes."""
         return Sweep(self.voting, self.table, plan.groups, self.swept_classes(chosen))
 
     def over_rows(
@@ -537,7 +550,7 @@ class ExplainJob:
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError for other numbers of rows than in training, or other targets than in an out-of-bag report."""
+    """Raise DataError for other numbers of rows than in training, or other targets than in the out-of-bag report."""
     spec = forest.spec
     labelled = table.labelled_rows()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:
@@ -562,7 +575,8 @@ def _check_training(forest: Forest, table: RowTable) -> None:
 def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags, spec: WeightSpec | None) -> None:
     """Raise DataError if the rows of a bag reach other leaves than in training, because values differ.
 
-    Compare the weight of the bag rows in each leaf, in steps of `spec` (encode/rows.py), with the weight of the leaf.
+    Compare the weight of the bag rows that reach each leaf with the weight of the leaf. Both are in units of the step
+    of `spec` (encode/rows.py).
     """
     rows, bag, values, weights = table.labelled_rows(), bags.bag(tree.number), table.values(), table.weight()
     drawn = np.zeros(tree.weight.size)

@@ -38,7 +38,7 @@ class ExplainOptions:
     def __post_init__(self) -> None:
         for name in ("classes", "features"):
             if getattr(self, name) is not None:
-                # A pair of features may be a generator, which can be read once.
+                # A pair of features may be a generator, which can be read only once.
                 values = (
                     tuple(value) if isinstance(value, Iterator) else value for value in several(getattr(self, name))
                 )
@@ -82,7 +82,7 @@ class ExplainOptions:
     def check_names(self, spec: DataSpec, class_option: str = "classes") -> None:
         """Raise ConfigError for an unknown class or feature, even if no part uses it.
 
-        class_option  name of the option of classes in the error
+        class_option  name in the error of the option that has the classes
         """
         if self.classes is not None:
             if spec.target.is_regression:

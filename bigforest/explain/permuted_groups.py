@@ -22,8 +22,8 @@ DRAW_NS = 3.0
 class PermutedGroup(NamedTuple):
     """Features that are permuted together.
 
-    stream  number that is hashed, with seed and draw, to the key of the random order: the position of a single
-            feature; groups of features have the next numbers.
+    stream  number of the group: the position of a single feature in the dataspec; the requested groups have the next
+            numbers. The key of a random order is a hash of the seed, this number and the draw (PermutationRules.key).
     places  positions of the features in the dataspec.
     """
 
@@ -41,10 +41,10 @@ class PermutationRules(NamedTuple):
     seed: int
 
     def together(self, most: int) -> list[list[int]]:
-        """Return lists of groups, by number, to permute at the same time: no feature is in two groups of a list, and a
-        list has at most `most` used features, or a single group with more.
+        """Return lists of groups, by number. The groups of a list can be permuted at the same time.
 
-        Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
+        They share no feature, and have at most `most` used features together; a larger group has a list of its own.
+        Groups without a used feature are left out, because permuting them changes nothing. The first list may be empty.
         """
         lists: list[list[int]] = [[]]
         used, taken = set(self.oob.table.used), set[int]()
@@ -60,7 +60,7 @@ class PermutationRules(NamedTuple):
         return lists
 
     def columns(self, numbers: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Return the columns that these groups (disjoint) permute, and for each its group, an index in `numbers`."""
+        """Return the columns that these disjoint groups permute, and the group of each, as an index in `numbers`."""
         column_of = self.oob.table.column_of
         pairs = [
             (column_of[place], index)
@@ -87,7 +87,7 @@ class PermutationRules(NamedTuple):
         return wrong
 
     def counted_means(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions, those below the floor of the Poisson deviance (`least_counted`) raised to it."""
+        """Return predictions, with smaller ones raised to the floor of the Poisson deviance (`least_counted`)."""
         table = self.oob.table
         return np.maximum(mean, least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0))))
 
@@ -106,6 +106,7 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> PermutationRules:
+    """Return the rules. Raises DataError for a negative target with the Poisson deviance, and as `ExplainJob.oob`."""
     table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(

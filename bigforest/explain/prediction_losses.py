@@ -1,7 +1,7 @@
 """Permutation importance by the losses of whole predictions, for a forest with a boosted stage.
 
-1. Predict each row as the out-of-bag report does: by the trees of the forest, and the sequences of trees of the stage,
-   that were not grown on it.
+1. Predict each row as the out-of-bag report does: by the trees of the forest and the sequences of trees of the stage
+   that were not grown on the row.
 2. Permute a feature, or a group of features, among all rows, and predict again. Repeat this with other orders.
 3. The importance is the mean increase of the loss of a row, over the orders and the rows with a vote.
 
@@ -95,7 +95,7 @@ def plan_prediction_losses(job: ExplainJob, name: str, chosen: int) -> SectionPl
 
 
 def _piece_shape(job: ExplainJob) -> tuple[int, int]:
-    """Return how many numbers a task holds for each row, and how many rows it has."""
+    """Return the number of numbers that a task holds for each row, and its number of rows."""
     stage = job.stage
     assert stage is not None
     groups, rows = permuted_groups(job), job.described.rows
@@ -105,6 +105,7 @@ def _piece_shape(job: ExplainJob) -> tuple[int, int]:
 
 
 def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> LossSums:
+    """Return the sums over all rows with a target."""
     sums = _over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
     return LossSums._make(sum(arrays) for arrays in zip(*sums, strict=True))
 
@@ -181,11 +182,12 @@ def changed_losses(
         in_bag = stage_bags(inputs, bags.config, positions, share)
     for tree, answer in sweep.stage_trees():
         _add_answers(tree, answer, ~in_bag[tree.number], permuted, total, shares)
-    sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
+    # The share of the sequences that leave out each row. Answers of the stage are divided by SEQUENCES (`load_stage`).
+    left_out = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
 
     def losses(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         values = sums[:, :shares] / np.maximum(voters, 1.0)[:, None]
-        return _row_losses(stage.predictions(values, sums[:, shares:] / sequences[:, None]), rules, rows)
+        return _row_losses(stage.predictions(values, sums[:, shares:] / left_out[:, None]), rules, rows)
 
     before, change = losses(total), np.zeros((len(rules.groups), rows.size))
     for each in permuted:
@@ -207,7 +209,7 @@ def _permute_rows(
 
     values, kept = rules.oob.table.values(), rules.oob.table.labelled_rows()
     unchanged = read_only(values[rows])
-    row_numbers, first = read_only(np.arange(kept.size, dtype=np.uint32)), np.zeros(1, np.uint64)
+    row_numbers, only_column = read_only(np.arange(kept.size, dtype=np.uint32)), np.zeros(1, np.uint64)
     order = np.empty((1, kept.size), np.uint32)
     permuted = []
     for repetition in range(orders):
@@ -216,7 +218,8 @@ def _permute_rows(
             drawn = np.empty((columns.size, rows.size), values.dtype)
             for at, number in enumerate(numbers):
                 with np.errstate(over="ignore"):
-                    shuffle_columns(kept[:, None], row_numbers, first, np.array([rules.key(repetition, number)]), order)
+                    key = np.array([rules.key(repetition, number)])
+                    shuffle_columns(kept[:, None], row_numbers, only_column, key, order)
                 of_group = np.flatnonzero(groups == at)
                 drawn[of_group] = values[order[0, positions], columns[of_group, None]]
             replaced = replace_columns(unchanged, drawn, columns, groups)
@@ -232,8 +235,12 @@ def _add_answers(
     total: NDArray[np.float64],
     first: int,
 ) -> None:
-    """Add the answers of a tree to `total`, float64 [rows, numbers], from column `first` on, and their changes to
-    `permuted`; out: the rows that the tree was not grown on."""
+    """Add the answers of a tree to `total`, and the changes of its answers to `permuted`.
+
+    out    bool [rows], True for the rows that the tree was not grown on; others are skipped
+    total  float64 [rows, numbers of an answer]
+    first  column of `total` to which the first number of an answer is added
+    """
     from bigforest.kernels.explain.replace import make_parted, permute_answers
 
     rows, begin = np.flatnonzero(out).astype(np.uint32), np.uint64(tree.begin)

@@ -1,10 +1,11 @@
-"""Proximities of training rows, and missing values filled by proximity; there is never a matrix of all pairs.
-
-Both sections first list the rows of all leaves in files. Then they go through the trees for each row
-(kernels/explain/proximities.py).
+"""Proximities of training rows, and missing values filled by proximity. A matrix of all pairs is never made.
 
 proximities  nearest rows, outliers, prototypes
 filling      imputed missing values
+
+Both sections first list the rows of all leaves in files. Then they go through the trees for each row
+(kernels/explain/proximities.py). Only rows with a target and a weight above 0 are kept; they are numbered by their
+positions among the kept rows (RowTable.labelled_rows).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ListedLeaves(NamedTuple):
     """Files of the rows by leaf, see LeafRows of kernels/explain/proximities.py.
 
     begin  int64 [trees + 1], where the leaves of each tree begin in `start`
-    start  uint32, where the rows of each leaf begin, and where those of the last leaf of a tree end
+    start  uint32, for each tree: where the rows of each leaf begin, and where the rows of its last leaf end
     """
 
     files: list[MatrixFile]
@@ -70,11 +71,11 @@ def plan_proximities(job: ExplainJob) -> SectionPlan:
 
 
 def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
-    """Plan listing the rows of all leaves, and finding the nearest rows of `explained` rows."""
+    """Plan listing the rows of all leaves, and finding nearest rows; explained: number of rows to find them for."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
-    # As if all leaves of a tree had equally many bag rows.
+    # The estimate assumes that all leaves of a tree have equally many bag rows.
     met = explained * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
     work = listing + _MEET_NS * met + explained * rows
     return plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
@@ -83,15 +84,16 @@ def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
 def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `neighbors`, `outliers` and, for classes, `proximity-classes` and `prototypes`.
 
-    neighbors  for each explained row the rows with the largest proximity p above 0, the nearest first (RF-GAP:
-               kernels/explain/proximities.py).
-    proximity-classes  p summed over the rows of each class: the out-of-bag prediction without shrinkage, power and
-               boosted stage.
-    outliers   large for rows unlike all others (Breiman and Cutler). The raw score of a row is the number of rows of
-               its class / the sum of p^2 over these rows. The score is (raw - median) / mean absolute deviation from
-               the median, both over the explained rows of the class with a finite raw score.
-    prototypes  for each class up to _PROTOTYPES rows with the largest sum of proximities to neighbors of the class;
-               each next one counts only neighbors that the earlier ones do not have.
+    neighbors          for each explained row the rows with the largest proximity p above 0, the nearest first (RF-GAP:
+                       kernels/explain/proximities.py).
+    proximity-classes  for each explained row, p summed over the rows of each class: the out-of-bag prediction without
+                       shrinkage, power and boosted stage.
+    outliers           scores, large for rows unlike all others (Breiman and Cutler). The raw score of a row is the
+                       number of rows of its class / the sum of p^2 over these rows. The score is (raw - median) / mean
+                       absolute deviation from the median, both over the explained rows of the class with a finite raw
+                       score. It is null for a row that no tree leaves out.
+    prototypes         for each class up to _PROTOTYPES rows with the largest sum of proximities to neighbors of the
+                       class. Neighbors of earlier prototypes do not count.
     """
     options, spec = job.options, job.forest.spec
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
@@ -123,6 +125,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLeaves:
+    """Run tasks that list the rows of all leaves in files."""
     stock, rows = job.stock, oob.table.labelled_rows().size
     files = [MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()]
     for file in files:
@@ -161,6 +164,10 @@ def list_leaves(
 def near_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
+    """Task: return neighbors, proximities and sums of some kept rows, see `find_neighbors` of the kernels.
+
+    width  number of classes; 1 for regression
+    """
     from bigforest.kernels.explain.proximities import find_neighbors
 
     table = oob.table
@@ -201,10 +208,15 @@ def _neighbor_table(
 def _outlier_table(
     rows: NDArray[np.uint64], classes: NDArray[Any], sums: NDArray[np.float64], size: NDArray[np.int64]
 ) -> pl.DataFrame:
-    """Return the table `outliers`; classes: class of each row; size: rows of each class."""
+    """Return the table `outliers`.
+
+    classes  class of each row
+    sums     see `find_neighbors` of the kernels
+    size     int64 [classes], number of kept rows of each class
+    """
     squares = sums[np.arange(rows.size), classes, 1]
     with np.errstate(divide="ignore"):
-        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[classes] / squares, np.nan)  # nan for rows in all bags
+        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[classes] / squares, np.nan)  # nan for a row in all bags
     score = np.full(rows.size, np.nan)
     for k in range(size.size):
         members = (classes == k) & ~np.isnan(raw)
@@ -263,14 +275,15 @@ def _prototype_table(
 
 # Cells that are scanned together for missing values.
 _SCANNED_CELLS = 1 << 20
+# Arrays in the file of a task, and their types.
 _FILLED_TYPES = {"filled": "<f8", "mass": "<f8"}
 
 
 class FillableColumns(NamedTuple):
     """Columns to fill: features with missing values that the trees use.
 
-    columns   uint32, of the RowTable
-    codes     int64, number of codes of a category, whose code 0 is missing; 0 for a number
+    columns   uint32, columns of the RowTable
+    codes     int64, for each of these columns: number of codes of a category, whose code 0 is missing; 0 for a number
     """
 
     columns: NDArray[np.uint32]
@@ -312,9 +325,10 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:
+    """Return the columns that may have missing values. Columns that only a boosted stage uses are left out."""
     features, missing = job.forest.spec.features, set(table.missing)
     assert job.stock.trees.used is not None
-    split_on = {*job.stock.trees.used.tolist()}  # the table has the features of a boosted stage too
+    split_on = {*job.stock.trees.used.tolist()}
     columns = [
         (at, features[place].codes if features[place].kind == "category" else 0)
         for place, at in table.column_of.items()
@@ -333,7 +347,7 @@ def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.
 
 
 def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns) -> NDArray[np.uint32]:
-    """Return the positions of kept rows that lack a value: of requested rows; else of all, or of a sample."""
+    """Return the positions of the kept rows that lack a value: of the requested rows, or all, or a sample of all."""
     table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen_positions(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))
@@ -376,7 +390,7 @@ def write_filled_rows(
 def _filling_tables(
     job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the table piece by piece. The first has no rows, so the table is written even if no value is missing."""
+    """Yield the table in pieces. The first piece has no rows: the table is written even if no value is missing."""
     table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in fillable.columns.tolist()]
@@ -388,7 +402,7 @@ def _filling_tables(
         path.unlink()
         row, column = np.nonzero(_gaps(values[kept[rows]], fillable))
         fills, category = filled[row, column], fillable.codes[column] > 0
-        texts = [
+        texts = [  # a code is NaN if nothing is filled
             levels.of(places[at])[int(code) - 1] if is_level and code == code else None
             for at, code, is_level in zip(column.tolist(), fills.tolist(), category.tolist(), strict=True)
         ]

@@ -58,13 +58,16 @@ class WalkedStage(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Codes of the classes whose shares of votes determine a prediction: the second of two classes, else all; (0,)
-        for regression."""
+        """Codes of the classes whose shares of votes determine a prediction.
+
+        The second of two classes, otherwise all; (0,) for regression.
+        """
         size = self.spec.target.answer_width
         return (1,) if size == 2 else tuple(range(size))
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the stage while its trees are loaded."""
         return self.trees.feature.size * (_NODE_BYTES + _VALUE_BYTES * self.link.outputs)
 
     def plain(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -102,7 +105,7 @@ class WalkedStage(NamedTuple):
         return Contributions._make(part[..., list(chosen)] for part in result)
 
     def _floor(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return for each row the share of votes up to which a class has the least score, float64 [rows, 1]."""
+        """Return the share of votes up to which a class has the lowest score, for each row, float64 [rows, 1]."""
         if self.power == 1.0:
             return np.full((len(values), 1), self.link.least)
         total = (values**self.power).sum(axis=1, keepdims=True)
@@ -126,7 +129,7 @@ class WalkedStage(NamedTuple):
         high_score: NDArray[np.float64],
         floor: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return the slope of the scores between values, or their derivative where the values hardly differ."""
+        """Return the slope of the scores between `low` and `high`, or the derivative if these hardly differ."""
         if self.link.loss == SQUARED:
             return np.ones(high.shape)
         gap, unit = high - low, np.maximum(np.abs(low), self.link.least)

@@ -43,8 +43,8 @@ class RowTable(NamedTuple):
     folder    folder of the files `values`, `target`, `weight` and `kept`. Without a target, the last three are empty;
               without weights, `weight` is.
     rows      number of rows.
-    used      position in the dataspec of the feature in each column of `values`. The last column has zeros, for the
-              terms that pad directions with few terms.
+    used      position in the dataspec of the feature in each column of `values`, except for the last column, which has
+              zeros, for the terms that pad directions with few terms.
     narrow    True if values are float32, False if float64.
     missing   names of the features with NaN in `values`.
     labelled  True if the table has the target.
@@ -82,10 +82,12 @@ class RowTable(NamedTuple):
 
     @property
     def column_of(self) -> dict[int, int]:
+        """Column of `values` of each used feature, by its position in the dataspec."""
         return {place: column for column, place in enumerate(self.used)}
 
     @property
     def file_bytes(self) -> int:
+        """Upper bound of the bytes of all files."""
         target = (2 if self.is_classification else 8) + 4 + 8 * self.weighted if self.labelled else 0
         return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
 
@@ -177,7 +179,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
 
 
 def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
-    """Return `true_rows` with the class weights of training. Raises DataError for a huge target."""
+    """Return `true_rows` with the class weights of training. Raises DataError for a target above LARGEST in size."""
     truth = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
     if spec.target.is_regression and not (np.abs(truth.target[truth.known]) <= LARGEST).all():
         name = spec.target.name

@@ -73,6 +73,10 @@ def plan_strength(job: ExplainJob) -> SectionPlan:
 
 
 def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
+    """Write `strength` and, for classes, `strength-classes`: the measures defined above, by number of trees.
+
+    `strength-classes` has them for the rows of each class.
+    """
     settings = repr(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
     if job.folder.has_all(names, settings):
@@ -100,7 +104,7 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: range) -> None:
-    """Task: write the votes of the trees of some entries on their out-of-bag rows."""
+    """Task: write the votes of some trees on their out-of-bag rows."""
     kept = oob.table.labelled_rows()
     for tree in load_trees(stock, oob.table, entries):
         left_out = oob.out_of_bag(tree.number)
@@ -112,6 +116,11 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
 
 
 def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, rows: range) -> Sums:
+    """Task: return the sums over a range of the rows with a target.
+
+    steps  numbers of trees
+    width  number of classes; 1 for regression
+    """
     table, span = oob.table, slice(rows.start, rows.stop)
     kept = table.labelled_rows()[span]
     cast, truth, row_weight = np.array(votes.mapped()[:, span]), table.target()[kept], table.weight()
@@ -221,11 +230,14 @@ def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
 
 
 def _mean_of_trees(values: NDArray[np.float64], voted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean over the trees that have out-of-bag rows, values [steps, trees]."""
+    """Return the mean of `values` [steps, trees] over the trees with out-of-bag rows, float64 [steps].
+
+    voted  float64 [steps, trees], weight of the out-of-bag rows of each tree
+    """
     counted = voted > 0
     return np.where(counted, values, 0.0).sum(axis=1) / counted.sum(axis=1)
 
 
 def _against_trees(steps: list[int], rows: NDArray[np.int64], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
-    counted = {"trees": pl.Series(steps, dtype=pl.UInt32), "rows": pl.Series(rows, dtype=pl.UInt64)}
-    return pl.DataFrame({**counted, **columns})
+    index = {"trees": pl.Series(steps, dtype=pl.UInt32), "rows": pl.Series(rows, dtype=pl.UInt64)}
+    return pl.DataFrame({**index, **columns})

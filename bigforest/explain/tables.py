@@ -109,7 +109,7 @@ class ExplanationFolder:
         return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
-        """Remove the files `NAME/part-N.parquet` of a table that are not in `kept`: their rows were cut differently.
+        """Remove the files `NAME/part-N.parquet` of a table except `kept`. They have other ranges of rows.
 
         Raises OutputExistsError if such a file exists and `overwrite` is False.
         """
@@ -156,7 +156,10 @@ class Explanation:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """Open a folder; holding: object to keep alive, which removes the folder when it is deleted; None for none."""
+        """Open a folder.
+
+        holding  object to keep alive as long as the Explanation, because it removes the folder when it is deleted.
+        """
         self.path = absolute_path(path)
         if not self.path.is_dir():
             raise ConfigError(f"{path} is not an explanation; check the path, or make one with {api('explain_forest')}")

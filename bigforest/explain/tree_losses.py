@@ -42,6 +42,7 @@ class TreeLosses(NamedTuple):
 
     @property
     def weighed(self) -> NDArray[np.bool_]:
+        """True for trees with out-of-bag rows, bool [trees]."""
         return self.weight.sum(axis=1) > 0
 
     def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -77,6 +78,7 @@ def plan_tree_losses(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
 
 
 def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> TreeLosses:
+    """Return the changes of the losses of all trees."""
     stock = job.shrunk
     losses = TreeLosses(
         np.zeros((stock.tree_count, len(rules.groups), stock.width)), np.zeros((stock.tree_count, stock.width))
@@ -110,7 +112,7 @@ def tree_losses_of(
 
     positions  positions of the rows among the rows with a target
 
-    Returns float64 [rows, groups], the mean over these trees, nan without trees; and uint32 [rows].
+    The increases are float64 [rows, groups], means over these trees, nan without trees. The numbers are uint32 [rows].
     """
     rows = rules.oob.table.labelled_rows()[positions]
     file = MatrixFile(job.work / "local", job.shrunk.tree_count, rows.size * len(rules.groups), "<f8")
@@ -154,7 +156,7 @@ def _permute_groups(
 
     rows     out-of-bag rows of the tree, and the rows to evaluate
     weight   weights of all rows of the table; None if all are 1
-    columns  uint32, the column of the sums to which each evaluated row is added
+    columns  uint32, for each evaluated row the column of the sums to which its loss is added
     width    number of columns of the sums
     """
     from bigforest.kernels.explain.replace import Losses, make_parted, permute, shuffle_columns

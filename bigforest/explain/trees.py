@@ -113,7 +113,7 @@ def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
 
 
 def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
-    """Task: return the shapes of the trees of a group; most: pairs of features that are counted together."""
+    """Task: return the shapes of the trees of a group; most: see `_pairs`."""
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     parent, level = nodes.parents, nodes.depth.astype(np.int64)
@@ -129,9 +129,14 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
 
 
 def _pairs(splits: SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
-    child = np.flatnonzero(parent[splits.node] >= 0)
+    """Count the pairs of a feature of a node and a feature of its parent, columns _PAIRS.
+
+    features  number of features
+    most      pairs that are held at a time; a feature of one node may have more
+    """
+    child = np.flatnonzero(parent[splits.node] >= 0)  # entries of `splits` whose node has a parent
     above = parent[splits.node[child]]
-    number = splits.start[above + 1] - splits.start[above]
+    number = splits.start[above + 1] - splits.start[above]  # of features of the parent
     pair_counts, ends = pl.DataFrame(schema=_PAIRS), np.concatenate([[0], np.cumsum(number)])
     for begin, end in cut_entries(ends, most):  # nodes on many features have many pairs
         span = slice(begin, end)
@@ -187,7 +192,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
     All conditions on a feature with thresholds become one. Thresholds have all their digits, so exactly the rows of the
     leaf satisfy the rule, unless it has a projection, whose weights are rounded, or more than _NAMED levels.
     """
-    texts: dict[Any, str] = {}
+    texts: dict[Any, str] = {}  # conditions by feature, or by node for projections and lists of levels
     low: dict[int, float] = {}
     high: dict[int, float] = {}
     shut: set[int] = set()  # features whose missing values do not reach the leaf
@@ -203,7 +208,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
             continue
         feature = header.spec.features[place]
         if feature.splits_on_levels:
-            texts["node", at] = _terms_or_levels(nodes, at, left, place, header)
+            texts["node", at] = _level_condition(nodes, at, left, place, header)
             continue
         bound = float(nodes.threshold[at])
         if left:
@@ -233,7 +238,7 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
     return f"({text} or missing)" if missing else text
 
 
-def _terms_or_levels(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
+def _level_condition(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
     lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
     assert lists is not None and levels is not None
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
