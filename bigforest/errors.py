@@ -21,9 +21,9 @@ from contextlib import contextmanager
 _MARK = "\x1f"
 # Separates the function, the option and the value of a marked call.
 _PART = "\x1e"
-# The number of an error of the system, as Polars and Arrow write it into the messages of their own errors.
+# The number of an error of the operating system, in the message of an error of Polars or Arrow.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
-# Advice for errors of the system, by their numbers.
+# Advice for errors of the operating system, by number.
 _ADVICE = {
     errno.EACCES: "change its permissions",
     errno.EPERM: "change its permissions",
@@ -60,7 +60,7 @@ def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str
 
 def _written(marked: str, name_of: Callable[[str], str | None]) -> str:
     """Return a marked name or call as the users of an interface type it."""
-    if marked.count(_PART) < 2:
+    if marked.count(_PART) < 2:  # a name
         return name_of(marked) or marked
     function, option, value = marked.split(_PART, 2)
     function, option = name_of(function) or function, name_of(option) or option
@@ -81,15 +81,16 @@ class Note(str):
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of a message of the system or a library. Further lines are about options of the library."""
+    """Return the first line of an error's message. Further lines of a library's error are about its own options."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 
 def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError | None:
-    """Return the error of the system that caused `error`, with advice and the file name `path`; None if none did.
+    """Return the error of the operating system that caused `error`, with advice and the file name `path`.
 
-    Libraries wrap errors of the system, such as those of a broken disk, in errors of their own. None for EINVAL, a sign
-    of a damaged file: libraries seek to invalid positions that they read from it.
+    Libraries wrap these errors, for example of a broken disk, in errors of their own. Return None if another error is
+    the cause. Also return None for EINVAL, which is a sign of a damaged file: a library tried to seek to an invalid
+    position that it had read from the file.
     """
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _NUMBER.search(str(error))):
@@ -107,7 +108,7 @@ def advice_on(number: int | None) -> str:
 
 @contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add advice to an error of the system that the block raises, and the name `path` if the error names no file."""
+    """Add advice to an OSError that the block raises, and the name `path` if the error names no file."""
     try:
         yield
     except OSError as error:

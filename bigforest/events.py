@@ -63,7 +63,13 @@ class Compiling(Notice):
 
 @dataclass(frozen=True, slots=True)
 class WorkerUse:
-    """Use of one worker of a cluster in a run: tasks, their seconds, and bytes of their results."""
+    """Use of one worker of a cluster in a run.
+
+    worker   address of the worker.
+    tasks    number of its tasks.
+    seconds  wall time of all its tasks, added up.
+    bytes    bytes of their results.
+    """
 
     worker: str
     tasks: int

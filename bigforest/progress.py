@@ -14,9 +14,9 @@ from typing import Any
 from bigforest.errors import ConfigError, api, shown, write_names
 from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
 
-# Seconds of work before anything is shown.
+# Seconds of work before bars appear, and time of a stage from which it is logged.
 _PATIENCE = 2.0
-# Width of a bar in a notebook, in characters, and of the text beside a bar, for stages of up to a million steps.
+# In characters: width of a bar in a notebook, and of the text beside a bar on a terminal, which fits a million steps.
 _BAR_WIDTH = 30
 _BESIDE_BAR = 50
 # Least seconds between two drawings of the bars in a notebook: each drawing is sent to the browser.
@@ -96,7 +96,7 @@ class Bars:
         self._tell = notices
         self._enabled = enabled
         self._name_of = name_of
-        self._waiting: dict[str, StageStarted] = {}
+        self._waiting: dict[str, StageStarted] = {}  # stages without a bar yet
         self._bars: dict[str, Any] = {}  # task numbers of rich, by stage
         self._totals: dict[str, int] = {}
         self._progress: Any = None

@@ -1,1 +1,1 @@
-"""From images to the table of their features."""
+"""Conversion of images to a table of features."""

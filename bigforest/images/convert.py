@@ -44,7 +44,7 @@ CHUNK_CELLS = 1 << 22
 # More columns than this make Parquet's own bookkeeping larger than the table.
 MAX_FEATURES = 1 << 16
 
-# Damaged images that are named, in notices and in the result. Others are only counted.
+# Most damaged images that are named in notices, and in the result. Further ones are only counted.
 _NAMED = 20
 _KEPT = 1000
 
@@ -74,7 +74,9 @@ class ImageConfig:
         check_flag(self.crop, "crop")
         check_flag(self.invert, "invert")
         if self.features == "pixels" and self.stride != "paper":
-            raise ConfigError(f"stride {self.stride!r} applies to neighbours, not to pixels; drop it, or choose them")
+            raise ConfigError(
+                f"stride {self.stride!r} applies to neighbours, not to pixels; drop it, or choose neighbours"
+            )
         for name in ("ink", "threshold"):
             value = plain(getattr(self, name))
             object.__setattr__(self, name, value)
@@ -253,13 +255,19 @@ def open_images(source: Any, *, labels: Any, column: str | None, target: str | N
 
 
 def _refuse(options: dict[str, object], kind: str) -> None:
+    """Raise ConfigError for an option that is not None."""
     for name, value in options.items():
         if value is not None:
             raise ConfigError(f"{api(name)} does not apply to {kind}; drop it")
 
 
 class _Conversion:
-    """Conversion of an image set. It yields the table, counts images and sends notices."""
+    """Conversion of an image set. It yields the table, counts images and sends notices.
+
+    rows, shrunk, skipped, damaged  see ImageFeatures, for the chunks converted so far.
+    size     rows and columns of the canvas; (0, 0) until the size of the first image is known.
+    columns  names of the features; empty until then.
+    """
 
     def __init__(self, images: ImageSet, config: ImageConfig, names: bool, on_corrupt: str, listener: Listener) -> None:
         self.rows = self.shrunk = self.skipped = 0

@@ -71,7 +71,10 @@ def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
 
 
 def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, then for columns."""
+    """Return the smallest box with all ink of each image, int64 [images, 4].
+
+    The columns are first row, row past the last, first column and column past the last; all are 0 without ink.
+    """
     boxes = np.zeros((len(ink), 4), dtype=np.int64)
     for axis, at in ((2, 0), (1, 2)):
         inked = np.asarray(ink.any(axis=axis))
@@ -140,8 +143,8 @@ SMALLEST = RUN + 2
 
 
 def feature_names(size: tuple[int, int], features: str, stride: str) -> list[str]:
-    """Return p_<row>_<column> for each pixel and, with features "neighbours", the same with h, v, n and s for each
-    place."""
+    """Return the names of the features: p_<row>_<column> for each pixel. With features "neighbours", names with h, v, n
+    and s follow, for each place of a direction (`Neighbour.grid`)."""
     grids = [("p", (range(size[0]), range(size[1])))]
     if features == "neighbours":
         grids += [(direction.letter, direction.grid(size, stride)) for direction in DIRECTIONS]

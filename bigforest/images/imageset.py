@@ -117,6 +117,7 @@ def grey_levels(pixels: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.boo
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "TIFF")
+# Modes in which Pillow opens images of 16 bits, and of 32 bits, which are refused.
 _DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
 _TOO_DEEP = ("I", "F")
 
@@ -164,6 +165,7 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
         raise DamagedImage(f"it cannot be decoded ({detail})") from error
 
 
+# Number of dimensions of an IDX file of images, and of labels.
 IMAGES, LABELS = 3, 1
 _WHAT = {IMAGES: "images", LABELS: "labels"}
 _UNSIGNED_BYTE = 8
@@ -218,7 +220,7 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
 
 
 def labels_beside(path: Path) -> Path | None:
-    """Return the labels file next to a file of images that has the matching name, compressed or not, or None."""
+    """Return the file of labels next to a file of images, compressed or not. None if there is none of matching name."""
     name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     if "images" not in path.name:
         return None
@@ -254,6 +256,7 @@ def _open(path: Path, dimensions: int) -> Iterator[Idx]:
 
 
 def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
+    """Read the header of an IDX file and return the shape. Raises DataError unless it has this many dimensions."""
     kind = _WHAT[dimensions]
     start = Idx(path, stream, ())
     magic = _bytes(start, 4)
@@ -277,6 +280,7 @@ def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
 
 
 def _values(file: Idx, count: int) -> NDArray[np.uint8]:
+    """Read the next `count` values. Raises DataError if the file has fewer."""
     content = _bytes(file, count)
     if len(content) < count:
         raise DataError(f"{file.path} ends before the {_promised(file)} it declares; it is cut off")
@@ -447,6 +451,7 @@ def array_images(images: Any, labels: Any) -> ImageSet:
 
 
 def _image_column(source: Source, requested: str | None) -> str:
+    """Return the column of images, as `table_images` chooses it."""
     if requested is not None:
         check_column(requested, source.schema, "column")
         if not _is_image_type(source.schema[requested]):
@@ -477,6 +482,7 @@ def _is_image_type(dtype: pl.DataType) -> bool:
 
 
 def _encoded(dtype: pl.DataType) -> bool:
+    """Return True for a column of encoded images: binary, or a struct with a binary field `bytes`."""
     if isinstance(dtype, pl.Struct):
         return any(field.name == "bytes" and field.dtype == pl.Binary for field in dtype.fields)
     return dtype == pl.Binary
@@ -546,7 +552,13 @@ def _array_chunk(
     damaged: list[tuple[str, str]],
     first: int = 0,
 ) -> Chunk:
-    """Return the chunk of the images `part`, whose numbers are `rows`; `labels` begins with that of image `first`."""
+    """Return a chunk of images.
+
+    part     the images, as for `grey_levels`.
+    rows     number of each image of `part` in the set, int64.
+    labels   labels of consecutive images from number `first` on; None without labels.
+    damaged  further images of the chunk that are damaged, see Chunk.
+    """
     grey, sound = grey_levels(part)
     damaged = damaged + [(str(row), "a pixel is missing or not a whole number from 0 to 255") for row in rows[~sound]]
     kept = rows[sound]

@@ -1,1 +1,1 @@
-"""Pictures of a forest: from tables to Altair charts, and charts to files."""
+"""Plots of a forest: tables to Altair charts, and charts to files."""

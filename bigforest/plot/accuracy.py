@@ -58,7 +58,7 @@ def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
 
     For classes, the standard error is binomial. For regression, it is the error times the relative standard deviation
     of the losses with all trees, divided by the root of the number of rows. It is null if rows are weighted, because
-    the report does not have their weights, and for a regression whose losses are all 0 or of a single row.
+    the report does not have their weights. For regression it is also null for a single row, and if all losses are 0.
     """
     error, rows = pl.col("error"), pl.col("rows")
     if forest.oob.weighted:
@@ -76,7 +76,7 @@ def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
 
 def number_losses(forest: Forest) -> pl.Expr:
     """Return an expression of the loss of each out-of-bag row of a regression: its squared error, or its Poisson
-    deviance if the error curve has that."""
+    deviance if this is the measure of the error curve."""
     truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
     if forest.oob.curve.columns[1] != POISSON:
         return (truth - prediction) ** 2
@@ -147,6 +147,7 @@ def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
     """Return columns truth and prediction (texts), rows, and share (of the weight of the true class).
 
     If there are more than `most` classes, only those with the most wrong rows, by truth or prediction, are separate.
+    The others become OTHERS.
     """
     confusion = forest.oob.confusion
     assert confusion is not None
@@ -210,7 +211,10 @@ _NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: Forest) -> bool:
-    """Return True if the forest has a rejection curve: classes, out-of-bag rows, and no boosting, which biases them."""
+    """Return True if a rejection curve can be drawn: for classes and out-of-bag rows, without boosting.
+
+    With boosting, out-of-bag errors are biased.
+    """
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
@@ -293,8 +297,8 @@ _SIDE = 320
 
 
 def shown_classes(forest: Forest, label: Any = None) -> list[int]:
-    """Return the codes of the classes to show, ascending: `label` if given, the second of two, or the _CLASSES with
-    most out-of-bag rows."""
+    """Return the codes of the classes to show, ascending: the class `label` if given, otherwise the second of two, or
+    the _CLASSES classes with most out-of-bag rows."""
     if label is not None:
         return [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
     if len(forest.classes) == 2:

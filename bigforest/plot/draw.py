@@ -1,6 +1,6 @@
-"""Functions that all pictures share: Altair, colours, labels from data, titles with captions, dates, charts as files.
+"""Functions that all plots share: Altair, colours, labels from data, titles with captions, dates, charts as files.
 
-Files are SVG, PNG, and HTML that needs no network. Trees compare dates as numbers; pictures show these as dates.
+Files are SVG, PNG, and HTML that needs no network. Trees compare dates as numbers; plots show them as dates.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WIDTH, HEIGHT = 420, 280
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Label of all values that are not shown separately.
 OTHERS = "(others)"
-# Address space in bytes that a process needs to draw charts: V8, the engine of vl_convert, reserves nearly 70 GB.
+# Address space in bytes that a process needs to draw charts: V8, the JavaScript engine of vl_convert, reserves 70 GB.
 _ADDRESSES = 75_000_000_000
 # Characters of a name or a label that are shown.
 _SHOWN = 40
@@ -55,7 +55,7 @@ def altair() -> Any:
 def without_checks() -> AbstractContextManager[None]:
     """Return a context in which Altair does not compare parts of charts with their schema.
 
-    The comparison takes a seventh of the time of a report. Tests compare all pictures.
+    The comparison takes a seventh of the time of a report. Tests compare the charts of all plots.
     """
     context: AbstractContextManager[None] = altair().utils.schemapi.debug_mode(False)
     return context
@@ -123,7 +123,7 @@ def chart_of(table: pl.DataFrame) -> Any:
 
 
 def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
-    """Return the chart with a title, the lines of the caption below the title, and the style of all pictures."""
+    """Return the chart with a title, the lines of the caption below the title, and the style of all plots."""
     alt = altair()
     axis = {"labelColor": INK, "titleColor": INK, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
     return (
@@ -160,6 +160,7 @@ def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
 
 FORMATS = ("svg", "png", "html")
 PICTURE = OutputKind("picture")
+# Pixels of a PNG for a pixel of the chart.
 _SCALE = 2.0
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

@@ -31,9 +31,10 @@ from bigforest.plot.draw import (
     texts_of,
 )
 
+# Small charts side by side in the plot of dependence, and most classes in them.
 _COLUMNS = 3
 _CLASSES = 6
-# Most levels of a category that are shown; width of the picture of a feature, in pixels.
+# Most levels of a category that are shown; width of the small chart of a feature, in pixels.
 MOST_LEVELS = 16
 _WIDE = 220
 
@@ -43,8 +44,8 @@ def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
 
     curves  the table `dependence`
 
-    For a category, `value` is null; otherwise `level` is. If there are more than MOST_LEVELS levels, return those with
-    the lowest and the highest predictions for the class whose prediction varies most with this feature.
+    For a category, `value` is null; for a number, `level` is null. If there are more than MOST_LEVELS levels, return
+    those with the lowest and the highest predictions for the class whose prediction varies most with this feature.
     """
     table = curves.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
@@ -58,14 +59,17 @@ def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
 
 
 def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
-    """Return the classes by descending variation: the standard deviation along the feature with the largest one."""
+    """Return the classes by the variation of their predictions, descending.
+
+    The variation of a class is the largest standard deviation of its prediction along a feature.
+    """
     spread = curves.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
     return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
 
 
 def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
-    """Draw a small picture per feature, all with the same y axis; steps: units of dates, see `milliseconds`.
+    """Draw a small chart per feature, all with the same y axis; steps: units of dates, see `milliseconds`.
 
     Only the _CLASSES classes whose predictions vary most are drawn.
     """
@@ -99,12 +103,12 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
             charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
         else:
             order = table["level"].unique(maintain_order=True).to_list()
-            levels = curves.filter(pl.col("feature") == feature)["level"].n_unique()
-            shown = f", {len(order)} of {levels} levels" if levels > len(order) else ""
+            of = curves.filter(pl.col("feature") == feature)["level"].n_unique()
+            shown = f", {len(order)} of {of} levels" if of > len(order) else ""
             left_out = left_out or bool(shown)
             # 16 lines of text need this angle. Long labels are cut, so that in wide fonts they do not reach the title.
-            levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
-            x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=levels)
+            axis = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
+            x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=axis)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
     caption = ["mean prediction over a sample of rows, all with this value"]
     if left_out:
@@ -114,7 +118,7 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
     return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)
 
 
-# Most features in the picture of interactions.
+# Most features in the plot of interactions.
 _FEATURES = 15
 # Most levels of a category on a surface.
 _LEVELS = 30
@@ -233,10 +237,12 @@ def surface_chart(
     return finish_chart(cells.properties(width=340, height=300), "Predictions over two features", caption)
 
 
+# Most features with a step of their own in a waterfall, and most features in a swarm.
 _STEPS = 10
 _CONTRIBUTING = 15
-# Bins of the axis. Points of the same bin are drawn next to each other.
+# Bins of the axis of a swarm. Points of the same bin are drawn next to each other.
 _BINS = 80
+# Prefix of the columns of contributions.
 _PREFIX = "c_"
 
 
@@ -292,11 +298,10 @@ def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame, categories: Col
     """Return columns feature (a text), change, offset and level, for the features with the largest mean contributions.
 
     change  contribution of the feature to the prediction of a row
-    offset  of the point across the axis, see `_offsets`
+    offset  distance of the point from the axis, see `_offsets`
     level   rank of the value among the rows, from 0 to 1; null for categories and missing values
 
-    rows        the explained rows, in their order
-    categories  names of the features that are categories
+    Parameters: `rows`, the explained rows in their order, and `categories`, the names of features that are categories.
     """
     names = [name for name in contributions.columns if name.startswith(_PREFIX)]
     sizes = {name: float(np.abs(contributions[name].to_numpy()).mean()) for name in names}
@@ -308,9 +313,9 @@ def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame, categories: Col
         change = contributions[name].to_numpy()
         offset = _offsets(np.round(change / largest * _BINS / 2).astype(np.int64))
         level = pl.Series([None] * change.size, dtype=pl.Float64)
-        own = name.removeprefix(_PREFIX)
-        if own in rows.columns and own not in categories:
-            values = cells(rows, own).to_physical().cast(pl.Float64).fill_nan(None)
+        feature = name.removeprefix(_PREFIX)
+        if feature in rows.columns and feature not in categories:
+            values = cells(rows, feature).to_physical().cast(pl.Float64).fill_nan(None)
             level = (values.rank("average") - 1) / max(1, values.count() - 1)
         pieces.append(
             pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})
@@ -396,7 +401,7 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
     Classical scaling of the Hellinger distances between the proximities of rows to their neighbors: the first two
     principal components of the matrix of the square roots of proximities, [rows, neighbors]. The proximities of the
     drawn rows to each other do not suffice: in a large table they are mostly 0, even for two rows with the same
-    neighbors. The largest coordinate of an axis, by size, is positive, so that a picture can be repeated.
+    neighbors. The largest coordinate of an axis, by size, is positive, so that the plot is the same every time.
     """
     rows = neighbors["row"].unique().sort()
     at = rows.search_sorted(neighbors["row"]).to_numpy()
@@ -427,7 +432,7 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
     The _COLOURED most frequent classes of the drawn rows have texts; the others become OTHERS.
     """
     rows, place, share = coordinates(neighbors)
-    values = target.alias("").gather(rows)  # as in `cells`
+    values = target.alias("").gather(rows)  # without a name: see `cells` in columns/types.py
     if classes:
         counts = values.value_counts(sort=True)[""].to_list()
         values = texts_of(values, sorted(counts[:_COLOURED], key=str))

@@ -168,8 +168,10 @@ def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
     return finish_chart(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)
 
 
+# Levels below the root of a tree that are drawn by default, and at most.
 DEPTH = 3
 MOST_DEPTH = 8
+# Most classes that have a bar of their own in a node.
 _CLASSES = 7
 # Characters of a line of text that fit in the width of a leaf, and of a name that shares the line with other names.
 _LINE, _NAME = 20, 9
@@ -236,7 +238,7 @@ def condition(
         return one_line(row["feature"], _LINE), f"in {{{_first_levels(levels, _LINE - 2)}}}"
     if row["kind"] == "axis":
         return one_line(row["feature"], _LINE), f"≤ {moment_text(row['threshold'], steps.get(row['feature']))}"
-    if row["kind"] == "category":
+    if row["kind"] == "category":  # with default_left, the listed levels go right
         inside = "not in" if row["default_left"] else "in"
         return one_line(row["feature"], _LINE), f"{inside} {{{_first_levels(row['levels'], _LINE - len(inside))}}}"
     first, *others = (f"{term['weight']:.2g} {one_line(term['feature'], _NAME)}" for term in row["terms"])
@@ -245,6 +247,7 @@ def condition(
 
 
 def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
+    """Return the argument `categories` of `condition`."""
 
     def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
         names = forest.levels.between(place, feature, high=threshold)

@@ -1,4 +1,4 @@
-"""`forest.plot`: the pictures of a forest, as Altair charts; and `bigforest.plot_forest`, pictures in a folder."""
+"""`forest.plot`: plots of a forest, as Altair charts; and `bigforest.plot_forest`, plots as files in a folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DRAWN = 1000
 # Most rows of the sample for interactions; rows of the sample for a surface, and values of each feature.
 _PAIR_ROWS = 100
 _SURFACE_ROWS, _GRID = 200, 30
-# Options of the map. With fewer neighbors, most rows have none in common, and a few outliers fill the picture.
+# Options of the map. With fewer neighbors, most rows have none in common, and a few outliers fill the plot.
 MAP = {"sample": 500, "neighbors": 2000}
 _NONE_OUT_OF_BAG = "every row is in the bag of every tree, so there is nothing out of bag to draw"
 
@@ -609,7 +609,7 @@ def plot_forest(
                 write_chart(draw(*(arguments[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
                 written.append(path)
         except BaseException:
-            for path in () if overwrite else written:  # they would refuse a repeat
+            for path in () if overwrite else written:  # a repeated call would be refused because of these files
                 path.unlink(missing_ok=True)
             raise
     return paths

@@ -41,11 +41,14 @@ from bigforest.storage.atomic import OutputKind, check_output, staged
 from bigforest.storage.paths import as_path
 
 _REPORT = OutputKind("report")
+# Most names in a list.
 _LISTED = 10
+# Columns of `forest.run` with versions.
 _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 
 
 def card(forest: Forest) -> list[str]:
+    """Return pieces of HTML: facts about the forest and its data, the candidates of a comparison, and all options."""
     spec, config, origin = forest.spec, forest.config, forest.origin
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
@@ -84,7 +87,7 @@ def card(forest: Forest) -> list[str]:
 def again(forest: Forest) -> list[str]:
     """Return pieces of HTML: the command that grows the forest again, the seed, versions and fingerprint of the table.
 
-    A merged forest has no such command; that of a forest that was revised does not include the revision.
+    A merged forest has no such command. The command of a revised forest does not include the revision.
     """
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
@@ -119,6 +122,7 @@ def command(forest: Forest) -> list[str]:
 
 
 def _flags(name: str, value: Any) -> Iterator[str]:
+    """Yield the words of an option of the command line."""
     flag = f"--{name.replace('_', '-')}"
     if isinstance(value, bool):
         yield flag if value else f"--no-{name.replace('_', '-')}"
@@ -193,8 +197,8 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
 
     source  training table
 
-    slice   at least LEAST_ROWS out-of-bag rows: between two quantiles of a feature of numbers or dates, or with one
-            value of it if there are few; with one level of a category; or without a value
+    slice   at least LEAST_ROWS out-of-bag rows. Their values of a feature lie between two quantiles (numbers and
+            dates), are the same (categories, and numbers and dates with few values), or are missing
     excess  error of the slice minus the error of all rows, in standard errors of the slice. Slices without a positive
             excess are left out. Among many slices, some have a high excess by chance
     """
@@ -205,7 +209,7 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
     plain = [name for name in ranked if name in source.schema and not source.schema[name].is_nested()]
     for name in plain[:_FEATURES]:
-        column = source.column(name).alias("").gather(rows)  # as in `cells`
+        column = source.column(name).alias("").gather(rows)  # without a name: see `cells` in columns/types.py
         for text, inside in _parts(column):
             size = int(inside.sum())
             if LEAST_ROWS <= size < error.size:
@@ -221,6 +225,7 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
 
 
 def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Return the parts into which `slices` divides rows by a feature: a text, and a mask of the rows."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     missing = column.is_null().to_numpy()
     parts = [("missing", missing)] if missing.any() else []
@@ -264,6 +269,7 @@ _BIASED = (
 
 
 def quality(plot: Pictures) -> list[str]:
+    """Return pieces of HTML about the accuracy: on out-of-bag rows, and on a validation table if there was one."""
     forest = plot.forest
     if not forest.has_oob:
         pieces = [
@@ -304,9 +310,11 @@ def _rejection(plot: Pictures) -> list[str]:
 
 
 def wrong(plot: Pictures, source: Source | None) -> list[str]:
-    """Return HTML of the confusion, the worst classes and rows, and the worst slices of the training table `source`.
+    """Return pieces of HTML: the confusion, the worst classes and rows, and the worst slices of the training table.
 
-    Without out-of-bag rows the list is empty; without a table there are no slices.
+    source  the training table; None for no slices
+
+    Without out-of-bag rows the list is empty.
     """
     forest = plot.forest
     if not forest.has_oob or not forest.oob.rows_used:
@@ -474,7 +482,7 @@ def report_forest(
 
 def _page(plot: Pictures, source: Source | None, trees: int) -> str:
     forest = plot.forest
-    explained = _explain(plot, source)  # first: refuses a table that is not the training table
+    explained = _explain(plot, source)  # comes first, because it refuses a table that is not the training table
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
