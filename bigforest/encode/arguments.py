@@ -37,7 +37,7 @@ def column_arguments(
     """Name the columns that the arguments refer to, and add arrays among the arguments to the table.
 
     Numeric columns that the table declares as categories (`declared_categories`) are added to the option `categories`.
-    A forest that is resumed has recorded its categories: nothing is added. Raises ConfigError and DataError.
+    With `resumes` nothing is added, because the forest has recorded its categories. Raises ConfigError and DataError.
     """
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
     declared = {} if resumes else declared_categories(data[0] if isinstance(data, tuple) and data else data)
@@ -70,11 +70,11 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
     return entries
 
 
-def _class_weights(path: str | Path) -> dict[str, Any]:
-    """Read weights of classes from a file or text of JSON: an object with the classes as keys."""
+def _class_weights(given: str | Path) -> dict[str, Any]:
+    """Read weights of classes from JSON, or from a file of JSON: an object with the classes as keys."""
     try:
-        written = isinstance(path, str) and path.lstrip().startswith("{")
-        text = str(path) if written else as_path(path).read_text(encoding="utf-8")
+        is_json = isinstance(given, str) and given.lstrip().startswith("{")
+        text = str(given) if is_json else as_path(given).read_text(encoding="utf-8")
         weights = json.loads(text, object_pairs_hook=_without_repeats)
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
@@ -82,7 +82,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
         problem = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
         raise ConfigError(
             f'{api("class_weight")} must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
-            f"not {shown(str(path))}: {problem}"
+            f"not {shown(str(given))}: {problem}"
         ) from error
     return weights
 

@@ -2,7 +2,7 @@
 
 1. `column_roles` names target, groups, weights and features (roles.py).
 2. `plan_encode` divides the features into tasks that fit the memory budget (memory.py).
-3. Nested columns are unnested; files that have some are copied flat.
+3. Nested columns are unnested; files with nested columns are copied flat.
 4. The target is read and written, which decides the rows that are kept. Then weights are written (rows.py).
 5. Each task encodes some features, categories or numbers, in memory or in pieces, and writes a part (features.py). The
    parts are appended to the store in the order of the features.
@@ -68,10 +68,10 @@ def encode(
 
     Anonymous memory: at most resources.memory; without a budget 12 bytes per row and thread, 16 for values of 64 bits,
     in addition to the memory of the source (memory.py). The budget includes the distinct values of categories, but not
-    those of groups.
+    the distinct values of groups.
 
     Raises DataError for an unusable table, ConfigError if the memory does not suffice or a disk is full, and
-    OutputExistsError if `path` exists. Nothing is left on disk then.
+    OutputExistsError if `path` exists. Nothing is left on disk after an error.
     """
     columns, name, kinds = roles.columns, roles.target, roles.kinds
     for message in _role_notices(source, roles, config):
@@ -125,7 +125,7 @@ def encode(
 
 
 def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
-    """Yield messages about how columns are read, columns that are left out, and a target or task that was not named."""
+    """Yield messages about how columns are read, which columns are left out, and the chosen target and task."""
     yield from source.notices
     if coded := [name for name in source.coded if roles.kinds.get(name) == "numeric"]:
         yield (
@@ -270,8 +270,8 @@ def encode_store(
         The table, as for `train`.
     out : path
         Folder of the store.
-    target : str or ArrayLike
-        The target column, or one value per row.
+    target : str or ArrayLike or None, default=None
+        The target column, as for `train`.
     overwrite : bool, default=False
         Replace an existing store at `out`.
 

@@ -83,7 +83,10 @@ _COUNTED = 4
 
 
 def encode_in_memory(job: EncodeJob, names: Sequence[str], part: PartWriter) -> list[str]:
-    """Read some features together, and encode each in memory. Return an error text for each unusable feature."""
+    """Read some features together, and encode each in memory.
+
+    If some features are unusable, nothing is written, and an error text for each of them is returned.
+    """
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
     keys = {name: np.empty(job.plan.rows, maker.key_type) for name, maker in makers.items()}
     gaps = {name: MissingRows() for name in names}
@@ -180,6 +183,8 @@ def _merge_keys(
     files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter, rows_at_once: int
 ) -> int:
     """Add the keys of all runs to the dictionary, and write their ranks in the column to the file `merged`.
+
+    rows_at_once  number of keys that can be presorted at a time
 
     Return the number of ranges. The file `parts` says where the part of each run begins in each range of `merged`, and
     where the range ends, uint64 [ranges, runs + 1].
@@ -288,7 +293,8 @@ def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
 def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator[pl.Series]) -> tuple[pl.Series, bool]:
     """Return the levels of a category in their order, as text, and True if values are missing."""
     max_bytes = job.plan.task_bytes
-    levels = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # joined levels, then those of slices
+    # The joined levels of earlier slices, then the levels of each slice since.
+    levels = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]
     missing = False
     for series in slices:
         missing |= bool(series.null_count())

@@ -1,8 +1,8 @@
 """The memory of encoding, the division of the work within a budget, and the job that all tasks share.
 
 With less memory, first columns that take more than _GOOD_TASK_BYTES are encoded in pieces (the runs of features.py).
-Then fewer workers are used, and at last one worker encodes all columns in pieces. A budget that is too small is refused
-before the run.
+Then fewer workers are used. At last one worker encodes every column in pieces that does not fit in memory. A budget
+that is too small is refused before the run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PIECE_BYTES = 16_000_000
 _MIN_PIECE_ROWS = 1 << 18
 # A further worker is added only if each has this many bytes for a task, or as many as any task needs.
 _GOOD_TASK_BYTES = 100_000_000
-# Scratch bytes of a row of a column in pieces, in addition to its key: the files `ranks`, `merged` and `ranges` of
+# Scratch bytes of a row of a column in pieces, in addition to its key: the files `ranks`, `merged` and `parts` of
 # features.py, and with bins the counts of keys.
 _RUN_BYTES = 7
 _COUNT_BYTES = 4
@@ -50,7 +50,7 @@ class EncodePlan:
     workers     tasks that run at the same time.
     task_bytes  memory of a task in addition to reading; None for no limit.
     limits      rows read at a time, and similar sizes.
-    rows        rows of the store; rows of the source until those are known.
+    rows        rows of the store; rows of the source until the rows of the store are known.
     bytes       bytes of a value of each feature.
     binned      True if max_bins is a number.
     """
@@ -64,7 +64,7 @@ class EncodePlan:
     binned: bool
 
     def in_memory(self, names: Sequence[str]) -> bool:
-        """Return True if these features are presorted in memory."""
+        """Return True if these features can be presorted together in memory."""
         need = group_code_bytes(self.rows, [self.bytes[name] for name in names], self.limits)
         return _fits(self.rows, need, self.task_bytes, self.limits)
 
@@ -94,7 +94,9 @@ class EncodePlan:
 
 
 def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
-    """Return the bytes of encoding features together in memory; sizes: bytes of a value of each feature.
+    """Return the bytes of encoding features together in memory.
+
+    sizes  bytes of a value of each feature.
 
     All keys of all features are in memory, and a few copies of the keys of a slice. Features are sorted one by one.
     """
@@ -102,7 +104,11 @@ def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
 
 
 def _task_bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
-    """Return `group_code_bytes`; keys: bytes of the keys of a row, widest: bytes of the widest value."""
+    """Return `group_code_bytes`.
+
+    keys    bytes of the keys of a row.
+    widest  bytes of the widest value.
+    """
     # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.
     gaps = keys // 4 * rows // 8  # a bit for each cell; keys // 4 is the number of features or more
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
@@ -156,7 +162,10 @@ def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
 
 
 def _smallest(widest: int) -> int:
-    """Return the smallest budget of the stage; widest: bytes of encoding the widest feature in memory."""
+    """Return the smallest budget of the stage.
+
+    widest  bytes of encoding the widest feature in memory.
+    """
     return BASE_BYTES + READ_BYTES + WORKER_BYTES + min(widest, _min_task_bytes())
 
 
@@ -166,7 +175,7 @@ def _min_task_bytes() -> int:
 
 
 def _fits(rows: int, need: int, task_bytes: int | None, limits: Limits) -> bool:
-    """Return True if features are encoded in one piece; need: bytes that this takes."""
+    """Return True if features can be encoded in one piece, which takes `need` bytes."""
     return rows <= limits.presort_rows and (task_bytes is None or need <= task_bytes)
 
 

@@ -69,7 +69,7 @@ def column_notices(store: Store) -> Iterator[str]:
     if pairs := [f"{name!r} ({', '.join(map(repr, found))})" for name, found in alike.items() if found]:
         yield (
             f"these columns have levels that differ in case, spaces or forms of letters alone: "
-            f"{listed(pairs, _NAMED)}; they are different levels, so write what is the same in one way"
+            f"{listed(pairs, _NAMED)}; each spelling is a level of its own, so use one spelling"
         )
     features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
     suspicions = {name: _suspicion(store, number, dates) for number, name in features if name not in named}
@@ -84,7 +84,7 @@ _MESSAGES = {
     "dates in numbers": "these columns are whole numbers such as 20240315, which seem to be dates: {0}; convert them "
     "to dates, and thresholds are days",
     "row numbers": "these columns have another value in nearly every row, as numbers and names of rows have: {0}; if "
-    "they are, leave them out with {1}, because new rows have other ones",
+    "they number or name rows, leave them out with {1}, because new rows have other values",
     "empty": "these columns have no value in any row: {0}; leave them out with {1}, or check how they are read",
     "constant": "these columns have the same value in every row, so no split uses them: {0}; leave them out with {1}, "
     "or check how they are read",
@@ -118,8 +118,8 @@ def _alike(levels: pl.Series) -> list[str]:
     """Return up to three levels that are spellings of one word. Single letters may be codes and are left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
-    twice = folded.filter(folded.is_duplicated())
-    return words.filter(folded == twice[0]).to_list()[:_MAX_WORDS] if len(twice) else []
+    repeated = folded.filter(folded.is_duplicated())
+    return words.filter(folded == repeated[0]).to_list()[:_MAX_WORDS] if len(repeated) else []
 
 
 def _are_days(values: NDArray[np.float64]) -> bool:

@@ -52,7 +52,7 @@ class ColumnRoles(NamedTuple):
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
     indexes  columns that are excluded because they are an index without a name.
-    rivals   features with a usual name of a target, if the target was not named.
+    rivals   features whose name says that they may be the target, or a copy of it; empty if the target was named.
     """
 
     columns: dict[str, FlatColumn]
@@ -113,7 +113,7 @@ def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], 
 def feature_kinds(
     columns: Mapping[str, FlatColumn], target: str, exclude: Collection[str], categories: Collection[str]
 ) -> dict[str, str]:
-    """Return the kind of each feature: all columns but the target, the excluded ones, and an index of pandas.
+    """Return the kind of each feature. Features are all columns except the target, excluded columns and pandas indexes.
 
     categories  features of whole numbers or booleans to use as categories. Features of text always are categories.
 
@@ -195,7 +195,7 @@ def _header_advice(columns: Collection[str]) -> str:
     """Return advice if the name of the only column seems to be a whole header; otherwise an empty text."""
     if len(columns) > 1 or all(map(str.isidentifier, columns)):
         return ""
-    return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
+    return "; if that is a whole header, write values with a comma, a semicolon, a tab or | between them"
 
 
 # Number of distinct values of a type.
@@ -327,7 +327,7 @@ def _max_codes(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
 
 
 def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> int:
-    """Return an upper bound of the number of classes. If metadata give no useful bound, read the target and count."""
+    """Return an upper bound of the number of classes. Read the target and count if metadata have no useful bound."""
     dtype = target.dtype
     if dtype.is_float():
         return MAX_UNUSUAL_CLASSES

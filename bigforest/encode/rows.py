@@ -7,7 +7,7 @@ of a row is multiplied by the weight of its class, and becomes max(1, rint(w / s
 
 1. Narrow weights: the step is the greatest common divisor of the weights. Used if no weight is above MAX_WEIGHT steps,
    and all weights together are at most 2**30 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
-2. Wide weights, 64 bits: all others. The step is the greatest common divisor if all weights together are at most
+2. Wide weights, 64 bits: all other weights. The step is the greatest common divisor if all weights together are at most
    MAX_WIDE_TOTAL steps. Otherwise it is a power of two for which this holds. In a table of a million rows, weights
    down to a hundred-millionth of the mean are then exact to a thousandth.
 
@@ -64,7 +64,8 @@ from bigforest.store.format import (
 from bigforest.store.store import Store
 from bigforest.store.writer import StoreWriter
 
-# Largest total of narrow weights, and of wide weights in the search. In practice it keeps every bag below 2**31.
+# Largest total of narrow weights, and of wide weights in the search. In practice the weight of every bag is then below
+# 2**31.
 _MAX_SEARCH_TOTAL = 1 << 30
 # Largest wide weight of a row in the search, for classification. The search clips the weight of a row that is in a bag
 # more than 16 times. For regression the limit is MAX_WEIGHT (targets.py).
@@ -149,7 +150,10 @@ def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
-    """Return the greatest common divisor of balanced class weights with mean 1; counts: rows of each class."""
+    """Return the greatest common divisor of balanced class weights, whose mean over the rows is 1.
+
+    counts  number of rows of each class.
+    """
     return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
 
 
@@ -172,8 +176,8 @@ def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
 class EncodedWeights(NamedTuple):
     """Description of the encoded weights of a table.
 
-    raised  number of rows whose weight the search for splits rounds up to its smallest weight.
-    rough   number of rows whose weight is rounded by more than a thousandth.
+    raised  number of rows whose weight is below the smallest weight of the search for splits, and is raised to it.
+    rough   number of rows whose weight is rounded by more than a thousandth of itself.
     """
 
     spec: WeightSpec
@@ -194,8 +198,14 @@ def encode_weights(
 ) -> EncodedWeights:
     """Write the weight of each row as a whole number of steps. Return a description.
 
-    weights  function that yields the positive weights of all rows, slice by slice. It is called two to four times.
-    divisor  a common divisor of weights whose mean is 1 (`balanced_divisor`); 0 to search for one.
+    name      column of the weights, or None.
+    classes   weight of each class, for the description; empty for none.
+    balanced  True if `classes` are balanced.
+    weights   function that yields the positive weights of all rows, slice by slice, with the class weights as factors.
+              It is called two to four times.
+    rows      number of weights.
+    write     function that appends encoded weights to the store.
+    divisor   a common divisor of weights whose mean is 1 (`balanced_divisor`); 0 to search for one.
 
     Raises DataError for too many rows, or weights that are too large or too small.
     """
@@ -310,7 +320,7 @@ def encode_target(
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
         """Yield (rows before the slice, targets, places in the slice) of the rows of positive weight in each slice.
-        The places are None if these are all rows of the slice."""
+        The places are None if all rows of the slice have a positive weight."""
         first, any_weight = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
@@ -403,8 +413,8 @@ def encode_row_weights(
             )
         )
     if encoded.rough:
-        rows_with = counted(encoded.rough, "row")
-        listener(Notice(f"weights so small next to all others that they are rounded, in {rows_with}"))
+        rough_rows = counted(encoded.rough, "row")
+        listener(Notice(f"weights in {rough_rows} are so small compared with the others that they are rounded"))
     return encoded.spec
 
 
@@ -426,7 +436,7 @@ def check_group(name: str, dtype: pl.DataType) -> None:
 def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWriter) -> GroupSpec:
     """Write the code of the group of each row: the rank of its value.
 
-    A slice and the distinct values are in memory. Raises DataError for nulls, and if all rows have the same group.
+    A slice and the distinct values are in memory. Raises DataError for missing values, and if all rows have one group.
     """
     distinct: pl.Series | None = None
     for series in job.column(name):
@@ -451,12 +461,12 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
 # Share of repeated rows above which there is a notice. A smaller share matters little, and round values repeat by
 # chance.
 _REPEATED = 0.05
-# Most blocks, evenly apart, whose rows are compared in a larger table.
+# Number of blocks of a large table whose rows are compared, at most. They are spread evenly.
 _BLOCKS = 4
 
 
 def notice_repeats(store: Store) -> str | None:
-    """Task: return a message about repeated rows if their share is above _REPEATED; otherwise None."""
+    """Task: return a message if the share of repeated rows is above _REPEATED; otherwise None."""
     possible_bits = sum(math.log2(feature.codes) for feature in store.spec.features)
     # With so few possible rows, a share of _REPEATED is equal by chance, even if all are equally frequent.
     if possible_bits < math.log2(store.rows / (2 * _REPEATED)):

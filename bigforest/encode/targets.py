@@ -8,12 +8,12 @@ the smallest power of two with
 
     |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
-where W bounds the weight of a bag: the number of rows; if rows have weights, MAX_WEIGHT times that, at most 2**31 - 1.
-The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half
-the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the distance between
-neighbouring float64 numbers there instead. Multiples of the step, such as most whole numbers, are exact. If some values
-are not multiples, the store also holds the targets themselves (TargetSpec.exact), for the report by row and for
-quantiles.
+where W bounds the weight of a bag: the number of rows; if rows have weights, MAX_WEIGHT times the number of rows, at
+most 2**31 - 1. The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61),
+where r is half the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the
+distance between neighbouring float64 numbers there instead. Multiples of the step, such as most whole numbers, are
+exact. If some values are not multiples, the store also holds the targets themselves (TargetSpec.exact), for the report
+by row and for quantiles.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SLICE_ROWS = 1 << 17
 class FoundClasses:
     """Classes found in a target column.
 
-    kept     number of rows with a class; the others are null or NaN.
+    kept     number of rows with a class. The other rows are null or NaN.
     labels   the classes, as `present_values` returns them.
     """
 
@@ -90,7 +90,7 @@ class TargetTask(NamedTuple):
     """The task of a target.
 
     values  the classes, if they were read to find the task.
-    why     reason for the task, if the other task is possible too; else None.
+    why     reason for the task, if the other task is possible too; otherwise None.
     """
 
     task: Task
@@ -99,12 +99,12 @@ class TargetTask(NamedTuple):
 
 
 def find_task(source: Source, target: FlatColumn, requested: Task | None, possible: Task | None = None) -> TargetTask:
-    """Return the task: `requested`, else by the type of the target; for whole numbers by the values.
+    """Return the task of a target: `requested`, or the task that its type determines.
 
     possible  the only task that the other options allow, used for whole numbers; None if both are allowed.
 
-    Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either: their
-    values decide (`_task_of_integers`). Raises DataError for dates and times with many values.
+    Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be classes or
+    numbers: their values decide (`_task_of_integers`). Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
     if requested is not None:
@@ -158,8 +158,10 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
 
 
 def why_regression(source: Source, target: FlatColumn) -> str | None:
-    """Return the reason why the floats or decimals of a regression target may be meant as classes; None if there is
-    none, and for a constant target, which has another notice."""
+    """Return the reason why the floats or decimals of a regression target may be meant as classes.
+
+    None if there is no reason, and for a constant target, which has another notice.
+    """
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
@@ -297,8 +299,8 @@ _MIN_STEP_BITS = -1074
 _SMALLEST_RANGE = 2.0**-450
 # A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
-# Relative changes up to this one are small. There is a notice if at least the share _CHANGED_SHARE of the values
-# changes more. In a normal distribution fewer values are so near 0 that they change more.
+# Relative changes up to _SMALL_CHANGE are small. A notice is sent if at least _CHANGED_SHARE of the values change by
+# more. In a normal distribution fewer values are near enough to 0 to change by more.
 _SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
 # Fewest numbers in the sample for the quartiles if every row has a target; all numbers if the table has fewer rows.
 _SAMPLE = 1 << 17
@@ -308,7 +310,7 @@ _SAMPLE = 1 << 17
 class FoundNumbers:
     """Numbers found in the target column of a regression.
 
-    kept      number of rows with a number; the others are null or NaN.
+    kept      number of rows with a number. The other rows are null or NaN.
     constant  True if all numbers are equal.
     lost      notice about digits that the steps lose; None if they do not matter.
     """
@@ -333,7 +335,7 @@ def find_numbers(
             "another column, or learn classes"
         )
     low, high = math.inf, -math.inf
-    extremes: set[int] = set()  # least and largest whole numbers or decimals, while all are the same float
+    extremes: set[int] = set()  # least and largest integers or decimals, while all values are the same float64
     kept, rounded = 0, False
     apart = max(1, rows // _SAMPLE)
     sample: list[NDArray[np.float64]] = []
@@ -417,7 +419,7 @@ def _typical_distance(sample: NDArray[np.float64]) -> float:
 
 
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
-    """Return the values of a slice other than null and NaN, and their places, which are None if no value is missing."""
+    """Return the values of a slice without null and NaN, and their places (None if no value is missing)."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     present = ~np.isnan(values)
     if present.all():

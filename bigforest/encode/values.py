@@ -109,6 +109,7 @@ class Scale:
     crowded: bool = False
 
     def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
+        """Return the integers whose keys have these offsets; for floats, the ordered bits."""
         keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
         return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
 
@@ -242,7 +243,7 @@ class MissingRows:
         return any(bits is not None for bits in self._bits)
 
     def add(self, absent: Absent | None, rows: int) -> None:
-        """Record the next `rows` rows; absent: mask of `absent_cells`."""
+        """Record the next `rows` rows, with the mask of `absent_cells`."""
         self._rows.append(rows)
         self._bits.append(None if absent is None else np.packbits(absent))
 
@@ -288,7 +289,10 @@ class DictionaryWriter:
         *,
         missing: bool = False,
     ) -> None:
-        """Start a dictionary; missing: True if code 0 is for missing values."""
+        """Start a dictionary.
+
+        missing  True if code 0 is for missing values.
+        """
         self.ranks = 0
         self.scale = scale
         self.bins = bins
@@ -305,7 +309,7 @@ class DictionaryWriter:
             part.values(nothing, nothing if most else None)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
-        """Add the next distinct offsets, which are in the bins already.
+        """Add the next distinct offsets. With max_bins, `presort` has added them to `bins` already.
 
         Raises DataError if there are too many offsets, or the values of two offsets are the same float64.
         """
@@ -342,7 +346,7 @@ class DictionaryWriter:
     def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
         """Yield the codes of cells, piece by piece. To be called when all values are known.
 
-        ranks  for each piece, the ranks of the cells with a value, and the mask of the cells without.
+        ranks  for each piece, the ranks of the cells with a value, and the mask of the cells without a value.
         """
         last = self.bins.last[: int(self.bins.state[0])]
         for piece, absent in ranks:

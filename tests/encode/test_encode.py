@@ -391,12 +391,12 @@ WRONG: dict[str, Callable[[], Wrong]] = {
     "unknown separator": lambda: (
         pl.DataFrame({"x~y": ["1~2"]}),
         {"target": "y"},
-        "the columns are x~y; where that is a whole header, write values with a comma",
+        "the columns are x~y; if that is a whole header, write values with a comma",
     ),
     "unknown separator, no target": lambda: (
         pl.DataFrame({"x~y": ["1~2"]}),
         {},
-        "such as 'x~y': the columns are x~y; where that is a whole header, write values with a comma",
+        "such as 'x~y': the columns are x~y; if that is a whole header, write values with a comma",
     ),
     "one column": lambda: (pl.DataFrame({"x": [1]}), {"target": "y"}, "the columns are x$"),
     "near target": lambda: (table(late=[0, 1]), {"target": "latte"}, "did you mean 'late'"),

@@ -168,7 +168,7 @@ def test_notice__of_weights_that_the_search_raises() -> None:
     told = [event.message for event in heard if isinstance(event, Notice)]
     assert len(told) == 2
     assert told[0].startswith("weights below 1 / 4095 of the largest, in 2 rows: the search")
-    assert told[1].startswith("weights so small next to all others that they are rounded, in 1 row")
+    assert told[1].startswith("weights in 1 row are so small compared with the others that they are rounded")
 
 
 def skewed(rows: int, seed: int = 3) -> pl.DataFrame:
