@@ -117,6 +117,11 @@ def _check_range(votes: NDArray[np.float64], trees: int) -> None:
 
 
 def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, aggregate: str) -> Any:
+    """Return the operator that sums ("SUM") or averages ("AVERAGE") the `targets` values of the leaves over the trees.
+
+    attributes  see `_ensemble`
+    output      name of the result
+    """
     return onnx.helper.make_node(
         "TreeEnsembleRegressor",
         [_INPUT],

@@ -290,6 +290,7 @@ def _footer(path: Path) -> pq.ParquetFile:
 
 
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
+    """Return the header and the schema of an open file. Raises FormatError as `read_header` does."""
     with naming_faults(lambda fault: _unreadable(path, fault), path):
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may not be text
@@ -370,6 +371,7 @@ def open_checked(
 
 
 def _check_columns(file: pq.ParquetFile, path: Path, file_format: FileFormat, identity: str) -> None:
+    """Raise FormatError unless an open file has this format and is a file of the forest `identity`."""
     header, schema = _header_in(file, path, file_format.kind)
     if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
@@ -418,6 +420,7 @@ def write_levels(directory: Path, header: Header) -> None:
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:
+    """Read and check the levels of categories; none if no category has levels. Raises FormatError."""
     if not has_levels(header.spec):
         return Levels.none(header.spec)
     file_format = levels_format(header.spec)
@@ -446,6 +449,7 @@ def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header)
 
 
 def read_boosting(directory: Path, header: Header) -> pa.Table:
+    """Read and check boosting.parquet. Raises FormatError."""
     path = BOOSTING.at(directory)
     table = read_table(path, BOOSTING, header.identity)
     tree, error, vote = (as_numpy(column) for column in table.columns)

@@ -135,7 +135,8 @@ class ForestFiles:
     directory   absolute path of the forest, which does not depend on the current folder.
     header      dataspec (`spec`) and configuration (`config`), which all files repeat, and the levels of categories.
     choices     lambda, power and rounds of the boosted stage, chosen after the trees were grown.
-    changed     changes of `choices` that are not in the files: by Forest.shrink, Forest.sharpen, Forest.unrefined.
+    changed     stages (format.py) that changed `choices` and are not in the files: by Forest.shrink, Forest.sharpen,
+                Forest.unrefined.
     holding     object that keeps a temporary directory as long as this object or a LazyFrame of its files exists; or
                 None.
     parts       the files of trees, in order, each with its trees and number of nodes.
@@ -187,7 +188,7 @@ class ForestFiles:
         return cls(directory, header, choices, holding, stamp=stamp, parts=parts)
 
     def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
-        """Return the same files with other choices; stages: the changes, see `changed`."""
+        """Return the same files with other choices; stages: to be added to `changed`."""
         changed = (*self.changed, *stages)
         return ForestFiles(
             self.directory, self.header, choices, self.holding, stamp=self.stamp, parts=self.parts, changed=changed

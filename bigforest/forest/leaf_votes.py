@@ -245,6 +245,7 @@ def found_leaves(directory: Path, spec: DataSpec, trees: range | None = None) ->
 
 
 def _open(path: Path, spec: DataSpec) -> LeafFile | None:
+    """Open a file of leaves. Return None if it is damaged, or is not for this table."""
     try:
         file = ArrayFile.of(_leaves(path), LEAF_TYPES)
     except FormatError:

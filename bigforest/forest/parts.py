@@ -115,6 +115,7 @@ def _numbers(array: Any) -> NDArray[Any]:
 
 
 def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
+    """Return the kind of each node, as its place in KINDS; `require` raises."""
     names = kind.dictionary.to_pylist()
     index = as_numpy(kind.indices)
     require(
@@ -125,7 +126,10 @@ def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
 
 
 def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any) -> NDArray[np.int32]:
-    """Return the position of the feature of each node; LEAF or OBLIQUE for nodes without one."""
+    """Return the position of the feature of each node; LEAF or OBLIQUE for nodes without one; `require` raises.
+
+    kind  result of `_kinds`
+    """
     category, oblique = kind == KINDS.index("category"), kind == KINDS.index("oblique")
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     position_of = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
@@ -140,6 +144,7 @@ def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any)
 
 
 def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+    """Check the columns `counts` and `value`, and return them as in TreeArrays; `require` raises."""
     if spec.target.is_regression:
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
         require(value.null_count == 0, "a node has no value")

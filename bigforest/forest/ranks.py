@@ -120,6 +120,7 @@ def put_ranks(store: Store) -> Store:
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
+    """Read and check ranks.parquet. Raises FormatError."""
     path = RANKS.at(directory)
     table = read_table(path, RANKS, identity)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())

@@ -262,13 +262,13 @@ class Choice:
             raise ValueError("it has missing or unknown entries")
         amount, tried, losses, crossed = (raw[name] for name in names)
         if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
-            raise ValueError(f"the numbers of losses and of each {cls.NAME} that was tried differ")
+            raise ValueError(f"there is not one loss for each {cls.NAME} that was tried")
         if not all(map(cls.may_be, [amount, *tried])):
-            raise ValueError(f"a {cls.NAME} is not a number that it may be")
+            raise ValueError(f"a {cls.NAME} is out of range")
         if not all(map(is_lambda, [*losses, *([] if crossed is None else [crossed])])):
             raise ValueError("a loss is not a finite number, 0 or more")
         if sorted(set(tried)) != tried or (tried and amount not in tried):
-            raise ValueError(f"the {cls.NAME} is not among those that were tried, or these are not ascending")
+            raise ValueError(f"the {cls.NAME} is none of the numbers that were tried, or these are not ascending")
         if (crossed is None) == bool(losses):
             raise ValueError("only one of losses and cross-fitted loss is present")
         return cls(float(amount), tuple(map(float, tried)), tuple(map(float, losses)), crossed)

@@ -101,6 +101,7 @@ def write_table_file(
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join consecutive pieces to tables of at least GROUP_BYTES; the last one may be smaller."""
     held: list[pa.Table] = []
     size = 0
     for piece in pieces:

@@ -129,6 +129,7 @@ def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFram
 
 
 def _array(predictions: Predictions, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
+    """Return `conformal_array` for rows that are calibrated together."""
     if isinstance(calibrated, JackknifeIntervals):
         assert predictions.bounds is not None
         return predictions.bounds

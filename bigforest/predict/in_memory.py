@@ -335,7 +335,7 @@ def predict_lazy(
     proba: bool,
     resources: Resources,
 ) -> pl.LazyFrame:
-    """Add the predictions to a lazy query, and keep the columns `keep`: see `predict`."""
+    """Return a lazy query for the columns `keep` and the predictions: see `predict`."""
     check_polars_threads()
     schema = frame.collect_schema()
     check_schema(schema, loader.files.spec)

@@ -208,6 +208,7 @@ def _pack_apart(
 
 
 def _words(nodes: int, made: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
+    """Allocate the words of this many nodes. Raises FormatError if they are too many, or do not fit in memory."""
     if nodes > _MAX_NODES:
         raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
     try:

@@ -451,6 +451,7 @@ class Predictor(NamedTuple):
         return self.trees or self.packed.roots.size
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:
+        """Return the numbers of the rows from `first` to before `last`, see `predict`; None if nothing is drawn."""
         if not self.rule.draws:
             return None
         if isinstance(numbers, int):

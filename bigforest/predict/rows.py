@@ -593,6 +593,7 @@ class Reader:
         return series.to_frame().select(pl.when(~found).then(pl.first())).to_series() if found.any() else series
 
     def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
+        """Return the values of a numeric feature, with NaN for missing values."""
         feature = self.spec.features[place]
         if series.dtype == pl.Null or feature.dtype == "Null":
             return np.full(len(series), np.nan, np.float32)
@@ -605,6 +606,7 @@ class Reader:
     def _codes(
         self, columns: Sequence[pl.Series], places: Sequence[int], tally: UnseenLevels | None
     ) -> list[NDArray[Any]]:
+        """Return the cells of the categories at `places` of the dataspec, see `_as_compared`."""
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
         codes = codes_by_column(columns, levels, firsts, [self.spec.features[place].dtype for place in places])
@@ -636,6 +638,7 @@ class Reader:
         return compared.astype(np.min_scalar_type(feature.codes))
 
     def _objects(self, column: NDArray[Any], place: int, tally: UnseenLevels | None) -> NDArray[Any]:
+        """Return a feature that is a column of an array of objects or text. Raises DataError."""
         feature = self.spec.features[place]
         try:
             values = [None if is_missing(cell) else cell for cell in column.tolist()]

@@ -108,7 +108,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     batches = source.batches([weight.name], _BATCH_ROWS)
     total = heaviest * sum(float(weights_in_slice(cells(batch, weight.name), weight.name).sum()) for batch in batches)
     if not 0.0 < total < np.inf:
-        raise DataError(f"the weights {weight.name!r} come to {total}; correct them, or drop the column")
+        raise DataError(f"the weights {weight.name!r} sum to {total}; correct them, or drop the column")
     step = max(weight.step, total / _MOST_STEPS)
     return ScoreWeights(weight.name, weight.classes, step, int(total / step) + source.rows)
 

@@ -147,6 +147,7 @@ def merge(
 
 
 def _check_alike(first: Forest, other: Forest) -> None:
+    """Raise ConfigError if two forests cannot be merged."""
     where = f"{first.directory} and {other.directory}"
     if first.spec != other.spec:
         difference = _difference(first.spec, other.spec)
@@ -165,6 +166,7 @@ def _check_alike(first: Forest, other: Forest) -> None:
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:
+    """Return the first difference between two dataspecs, in words."""
     if first.target.name != other.target.name:
         return f"the targets are {first.target.name!r} and {other.target.name!r}"
     if first.target != other.target:

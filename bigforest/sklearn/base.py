@@ -123,8 +123,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         The trees, as estimators, each with its nodes as `tree_`. With several outputs, entry i is the i-th tree
         of each.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, recomputed when requested. They are the same for all outputs. Not available for
-        several outputs if rows are drawn by class.
+        Rows in the bag of each tree, recomputed when requested. They are the same for all outputs. Not available with
+        boosting, and for several outputs if rows are drawn by class.
     oob_score_ : float
         With `oob_score`: the score of the out-of-bag predictions.
     """
@@ -191,7 +191,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
         """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every access.
 
-        Raises AttributeError for several outputs whose rows are drawn by class, because their bags differ.
+        Raises AttributeError for several outputs whose rows are drawn by class, because their bags differ. Raises
+        ConfigError with boosting, because bags depend on the errors of trees.
         """
         check_is_fitted(self)
         if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
@@ -324,7 +325,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, X: Any, targets: Sequence[pl.Series], sample_weight: Any, groups: Any, class_weights: Sequence[Any]
     ) -> bool:
-        """Grow a forest for each target, or add trees; return False if there are no trees to add."""
+        """Grow a forest for each target, or add trees; return False if there are no trees to add.
+
+        class_weights  option class_weight of each output, or "balanced_subsample"
+        """
         frame, names = self._table(X)
         check_consistent_length(frame, *targets)
         options = self._training_options(X, frame, names, sample_weight, class_weights)

@@ -298,6 +298,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return of_all
 
     def _set_oob_score_and_attributes(self, codes: Sequence[NDArray[np.intp]]) -> None:
+        """Set `oob_decision_function_` and `oob_score_`; codes: class number of each row, by output."""
         output_shares = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
         votes = [self._of_all_classes(number, shares) for number, shares in enumerate(output_shares)]
         for shares in votes:
@@ -321,6 +322,11 @@ def _check_scored(truth: NDArray[Any]) -> None:
 
 
 def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
+    """Return the option class_weight of each output. Raises ConfigError.
+
+    weights  parameter class_weight
+    classes  the classes of each output
+    """
     if isinstance(weights, list | tuple):
         if len(weights) != len(classes):
             raise ConfigError(
@@ -336,7 +342,7 @@ def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
 
 
 def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:
-    """Return the option class_weight of an output.
+    """Return the option class_weight of an output; weights: the parameter, see `_class_weights`.
 
     Weights of classes without rows are dropped, as in scikit-learn, if all classes with rows have weights. Raises
     ConfigError for a weight of a class without rows if a class with rows has none, and for a wrong weight.

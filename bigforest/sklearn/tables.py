@@ -70,6 +70,7 @@ def has_text(cells: NDArray[np.object_]) -> bool:
 
 
 def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Return an array or a frame as a frame with these names of columns."""
     if isinstance(X, pl.DataFrame):
         return X.rename(dict(zip(X.columns, names, strict=True))) if X.columns != list(names) else X
     return frame_from_numpy(X, names)

@@ -145,6 +145,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         return only([self._arrays(output) for output in range(len(self._trees))])
 
     def _arrays(self, output: int) -> FittedArrays:
+        """Return the nodes of the tree of an output."""
         tree = self._trees[output]
         files = tree.forest.files
         nodes, place = files.tree_arrays(tree.number), np.array(list(self._forest._places(tree.forest).values()))
