@@ -343,7 +343,7 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
     Of n rows, d draws with replacement leave out about n exp(-d / n) on average, with a standard deviation of at most
     sqrt(n) / 2. A bag that is drawn by class has at most one more draw per class, because the draws of each class are
-    rounded, and at least 1. With groups the bound is the number of all rows.
+    rounded, and at least 1. With groups, or without bootstrap, the bound is the number of all rows.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:

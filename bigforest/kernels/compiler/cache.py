@@ -6,8 +6,8 @@ under a temporary name and renamed. A process that finds a kernel missing locks 
 file. A file has the machine code, and only the names of the LLVM code: a loaded kernel is never linked into another
 function, and reading the LLVM code would take most of the time of loading.
 
-A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read after those of the cache,
-the best level of the processor first, and never written.
+A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read if the cache has no valid
+file, the best level of the processor first, and never written.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class _Prune(untyped_passes.DeadBranchPrune):  # type: ignore[misc]
     def run_pass(self, state: Any) -> bool:
         """Remove branches for None if an argument is not None, and branches for other values if it is None.
 
-        Numba does only the latter.
+        Numba does only the second.
         """
         none = types.NoneType, types.Omitted
         dead_branch_prune(state.func_ir, [kind if isinstance(kind, none) else _NotNone(kind) for kind in state.args])

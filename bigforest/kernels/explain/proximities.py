@@ -44,8 +44,8 @@ class LeafRows(NamedTuple):
 
 @inlined
 def mean_leaf_share(row, leaf_rows, share, touched):
-    """Set `share`, zeros before, to the proximities of all rows to a row. Return the number of rows with a proximity,
-    which are listed in `touched`."""
+    """Set `share`, zeros before, to the proximities of all rows to a row. List the rows with a proximity in `touched`,
+    and return their number."""
     reached, voters = _ZERO, _ZERO
     for tree in range(np.uint64(leaf_rows.leaf.shape[0])):
         if leaf_rows.bag[tree, row] != 0:
@@ -73,7 +73,7 @@ def mean_leaf_share(row, leaf_rows, share, touched):
 
 @inlined
 def _keep(neighbor, proximity, i, row, value):
-    """Insert a row among the nearest of row i if it is one of them."""
+    """Insert a row of proximity `value` among the neighbors of row i, if it is near enough."""
     last = np.uint64(proximity.shape[1]) - _ONE
     lower = proximity[i, last] == value and neighbor[i, last] > row
     if not (value > proximity[i, last] or lower):

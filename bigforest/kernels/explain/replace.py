@@ -35,7 +35,7 @@ from bigforest.kernels.explain.step import (
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
-# Separates the streams of permutations from those of kernels/common/rng.py.
+# Separates the streams of permutations from the streams of kernels/common/rng.py.
 PURPOSE_PERMUTE = np.uint64(101)
 
 
@@ -113,7 +113,7 @@ def shuffle_columns(values, rows, columns, keys, drawn):
     keys     uint64 [columns], keys of the streams of draws: the same key makes the same order
     drawn    [columns, rows], set
 
-    The algorithm is that of Fisher and Yates in the form of Durstenfeld 1964. Oracle: tests/naive/explain.py shuffled.
+    The shuffle of Fisher and Yates, as in Durstenfeld 1964. Oracle: tests/naive/explain.py shuffled.
     """
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[i])
@@ -135,7 +135,7 @@ def _shuffle(drawn, column, key):
 
 @inlined
 def _separate(trees, replaced, row, at, begin, parted, stamp):
-    """Route a row from the root at `begin`, and list in `parted` the groups whose values send it to another child.
+    """Route a row from the root at `begin`. List in `parted` the groups whose replaced values send it to another child.
 
     at     the column of `replaced.drawn` with the other values of the row
     stamp  a number of the row, other than 0. Other stamps in `parted.seen` are from earlier rows
@@ -168,9 +168,9 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
 
     rows     uint32 [rows]: rows[i] gets the values of column i of `replaced.drawn`
-    columns  uint32 [rows], the column of each row in `sums`, which are Losses
+    columns  uint32 [rows], column of `sums` (Losses) for each row
 
-    Cost: two visits per row and level, and one walk for each row and feature whose route separates.
+    Cost: two visits per row and level, and a walk down the rest of the tree for each row and group that separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
     for at in range(np.uint64(rows.size)):

@@ -81,7 +81,7 @@ def row_goes_left(look, state, row, other, group, trees, directions, sets, node)
 
     look              `table_value` with the table as `state`, or `replaced_value`
     other, group      arguments of `look`
-    directions, sets  those of `trees`, passed as arguments so that None is compiled separately
+    directions, sets  fields of `trees`, passed as arguments so that None is compiled separately
     """
     if sets is None:
         return _is_up_to(look, state, row, other, group, trees.layout, directions, node)

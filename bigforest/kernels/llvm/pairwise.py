@@ -80,8 +80,10 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
 class TwoClassScores:
     """Emitter of the scores of splits of two classes. It keeps the highest score.
 
-    ones, weight  weight of class 1 and of both classes in the node, kept as 32-bit vectors
-    least         smallest weight of a side that is allowed, likewise
+    ones, weight  weight of class 1 and of both classes in the node
+    least         smallest allowed weight of a side
+
+    These numbers are kept as 32-bit vectors.
     """
 
     def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:

@@ -35,7 +35,7 @@ class Means(NamedTuple):
     unit     float64 [features], size of a step; 0 leaves the feature out
     sums     int64 [features, classes], scratch: steps by class
     pairs    int64 [1], number of pairs
-    pair     int64 [most pairs, 2], pairs of classes; the direction is the mean of the second less that of the first
+    pair     int64 [most pairs, 2], pairs of classes; the direction is mean(second class) - mean(first class)
     size     uint64 [pairs], number of terms
     feature  uint32 [pairs, features], terms
     weight   float64 [pairs, features]
@@ -130,7 +130,7 @@ def sum_steps(codes, values, items, means, gathered):
 
 @inlined
 def difference(means, scale, total, first, second, feature, weight):
-    """Write the mean of class `second` less that of `first` as terms; return their number (uint64).
+    """Write mean(class second) - mean(class first) as terms; return their number (uint64).
 
     The scale of a feature enters twice: once for the mean, once for the value that the weight multiplies.
     """

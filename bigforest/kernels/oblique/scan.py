@@ -44,7 +44,7 @@ def codes_of_whole(low, high, n, projected, work):
 
 @inlined
 def cut_after_code(n, best, work, projected):
-    """Set projected.cut to the largest projection of a row whose code is at most that of the best split."""
+    """Set projected.cut to the largest projection among the rows with codes up to best.split[CODE]."""
     cut = -np.inf
     for i in range(n):
         value = projected.value[i]

@@ -206,7 +206,7 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
 def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
     """Project the rows of a node on the `size` terms at index `which` of oblique.drawn, into oblique.value[which].
 
-    of_tree  True if the direction is difference `pair` of the class means of the tree, whose projections are stored
+    of_tree  True if the direction is difference `pair` of the tree's class means: its projections are stored
 
     Return the smallest and the largest projection; (0, 0) if a projection is not finite.
     """
@@ -227,8 +227,10 @@ def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
 def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Return the number of rows on the left. scratch.total_l is set to their statistics
-    (kernels/scan/target.py).
+    which  result of `find_direction`
+    nodes  CodeTree; pool: DirectionExtras
+
+    Return the number of rows on the left. scratch.total_l is set to their statistics (kernels/scan/target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]

@@ -1,8 +1,8 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from counts. They are a filter: splits that
 pass are compared exactly by grow/out_of_core/node_search.py.
 
-The formulas are those of the scans in memory (kernels/scan/). Two classes use the formula of many classes, because the
-products of kernels/scan/two_class.py would overflow for weights beyond 2**31.
+The scans in memory (kernels/scan/) use the same formulas, except for two classes: here they use the formula of many
+classes, because the products of kernels/scan/two_class.py would overflow for weights beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 

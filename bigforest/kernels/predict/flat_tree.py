@@ -63,8 +63,8 @@ class Directions(NamedTuple):
 
     The column number of a node is the number of its first block. A block is TERMS terms, a cache line. The last block
     of a direction is padded with terms of weight 0 on the zero that ends a row of a tile. Most directions have one
-    block. The first blocks are those of the used features, each one term of weight 1. Then follow as many blocks of
-    padding, for nodes on categories, and the blocks of oblique nodes.
+    block. The first blocks have one used feature each, with weight 1. Then follow as many blocks of padding, for nodes
+    on categories, and the blocks of oblique nodes.
 
     at      uint64 [2 * TERMS * blocks], word 2t is the column of the feature of term t, with MORE in the last term of a
             block if the next block belongs to the same direction
@@ -82,8 +82,8 @@ class LevelSets(NamedTuple):
     many words as the codes, the codes of the set less low[s], ascending.
 
     features  uint64, number of used features
-    mask      uint64 [sets], a bit for each code of a set whose codes are all below 64; else 0. A step reads it without
-              a branch on the kind of node or on the level; a branch would be mispredicted at every other node
+    mask      uint64 [sets], a bit for each code if all codes of the set are below 64, else 0. A step tests the bit
+              without a branch, which would be mispredicted at every other node
     low       uint64 [sets]
     span      uint64 [sets]
     first     uint64 [sets + 1]

@@ -1,8 +1,8 @@
 """Values of all nodes from the ballots of leaves (their contributions to the votes), and values of leaves shrunk
 towards the nodes above them.
 
-Shrinkage is that of Agarwal et al. 2022, the node-based form. With the values v_0, ..., v_L of the nodes on the way to
-a leaf, and their weights N_0, ..., N_L,
+Shrinkage as in Agarwal et al. 2022, the node-based form. With the values v_0, ..., v_L of the nodes on the way to a
+leaf, and their weights N_0, ..., N_L,
 
     f = v_0 + sum over l from 1 to L of (v_l - v_(l-1)) / (1 + lambda / N_(l-1))
 
@@ -108,7 +108,8 @@ RIGHT_CHILD = 2
 
 @inlined
 def _share(leaf, weight, parent_weight, side, lambdas, tried, share):
-    """Set share[k], for lambda k, to the weight of a node's value in the mixes of the leaves below it, or in its own.
+    """Set share[k] to the weight of a node's value with lambda k: in the mixes of all leaves below an inner node, or in
+    the mix of a leaf itself.
 
     side  role of the node
     """

@@ -44,8 +44,7 @@ LAST_PLACE = 2**31 - 1
 def is_part(side, rest, weight, counts):
     """Return True if a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent less those of its earlier child; those of this child are
-          subtracted
+    rest  uint64 [1 + classes], weight and counts of the parent, without an earlier child; this child's are subtracted
     """
     if side == ROOT:
         return True
@@ -147,7 +146,7 @@ def pack_nodes(
 ):
     """Write checked nodes into the layout (flat_tree.py), and the counts of leaves with several classes into `mixed`.
 
-    Column numbers are preliminary: those of the layout with all features used, until `number_nodes` renumbers them.
+    Columns are numbered as if all features were used, until `number_nodes` renumbers them.
 
     before       int64, number of the first node within its tree; depth: uint32 [nodes]
     feature      int32 [nodes], LEAF in a leaf, OBLIQUE in an oblique node
@@ -204,7 +203,7 @@ def pack_nodes(
 
 @kernel
 def number_nodes(layout, column_of, used, first_block, first_set, classes, first_mixed):
-    """Replace the numbers that `pack_nodes` gave to columns, blocks, sets and ballots by those in a group of trees.
+    """Renumber the columns, blocks, sets and ballots that `pack_nodes` wrote, for trees that become part of a group.
 
     column_of  uint64 [features], column of each used feature in a tile; used: number of used features
     first_block, first_set, first_mixed  numbers of blocks, sets and mixed ballots of earlier trees in the group

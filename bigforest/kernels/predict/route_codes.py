@@ -5,8 +5,8 @@ code on the left and the smallest on the right. The values of these few rows are
 prediction. Trees grown by passes do not need this: their thresholds are turned into codes first
 (grow/out_of_core/out_of_bag.py).
 
-Oblique nodes compare projections of values, which are looked up by codes or are in memory. The terms of a node are read
-once for all its rows.
+Oblique nodes compare projections of values. The values are looked up by codes, unless the cells are values (CodeView).
+The terms of a node are read once for all its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.partition import partition_by, partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# Kinds of features, those of kernels/scan/categorical_missing.py.
+# Kinds of features, as in kernels/scan/categorical_missing.py.
 _MISSING, _CATEGORY = 1, 2
 _ONE = np.uint64(1)
 _ALL = np.uint32(0xFFFFFFFF)
@@ -91,9 +91,8 @@ class CodeScratch(NamedTuple):
 
 @inlined
 def decided(missing_side, code, left):
-    """Return `left` for a row with a value, and the side of missing values for a row without one, whose code is 0.
-
-    A result of 1 is the left side, 0 the right side.
+    """Return the side of missing values for a row without a value (code 0), else `left`. 1 is the left side, 0 the
+    right side.
 
     missing_side  1 if missing values go left, 0 if they go right, 2 if the feature has none; None if no feature has
                   missing values, compiled separately

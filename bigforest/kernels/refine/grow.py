@@ -5,16 +5,16 @@
         draw features
         until the tree has enough leaves, split the leaf with the largest gain:
             count the rows of the smaller child by bin of each drawn feature
-            subtract these counts from those of the parent: the counts of the larger child
+            counts of the larger child = counts of the parent - counts of the smaller child
             for both children: score every edge between bins
         add the values of the leaves to the scores
 
-The gain of a split is the sum over its sides and the outputs of gradient**2 / (curvature + penalty), minus that of the
-node (Newton's method; Friedman 2001). It is compared as float64 computes it from exact sums in a fixed order, which has
-the same bits on every processor. Ties go to the feature drawn first, then to missing values on the left, then to the
-lowest edge. Of leaves with equal gains, the one made first is split. Missing values of a number are in bin 0, which is
-tried on both sides. The bins of a category are ordered by gradient over curvature in the node; missing is one of its
-levels.
+The score of a node is gradient**2 / (curvature + penalty), summed over the outputs. The gain of a split is the score of
+its two sides minus the score of the node (Newton's method; Friedman 2001). Scores are float64, computed from exact sums
+in a fixed order, so they have the same bits on every processor. Ties go to the feature drawn first, then to missing
+values on the left, then to the lowest edge. Of leaves with equal gains, the leaf made first is split. Missing values of
+a number are in bin 0, which is tried on both sides. The bins of a category are ordered by gradient over curvature in
+the node; missing is one of its levels.
 
 A round calls `correct`, then `grow_tree`, which is compiled with or without the code for categories and missing values,
 and for one output or several. Oracle: tests/naive/refine.py.
@@ -270,7 +270,7 @@ def _power_of_two(exponent):
 
 @inlined
 def _unit_exponent(total):
-    """Return the least exponent e with total / 2**e below 2**31; for smaller totals that of _LEAST_SUM."""
+    """Return the least exponent e for which total / 2**e, or _LEAST_SUM / 2**e if it is larger, is below 2**31."""
     return (bits_of(larger(total, _LEAST_SUM)) >> _MANTISSA_BITS) - _BIAS + np.int64(1) - _SUM_BITS
 
 
@@ -465,8 +465,8 @@ def _search(node, rows, rules, drawn, units, scratch, several, non_plain):
     """Find the best split of a node whose rows are counted. If there is none, its gain remains 0.
 
     Levels that are not listed go to the side of the pooled levels. If the node has no pooled levels, they go to the
-    larger side, or left if both are equal; so do missing values of a number if the node has none. The score of the
-    node has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
+    larger side, or left if both are equal. If no value of a number is missing in the node, missing values go there,
+    too. The score of the node has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
     """
     nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     width, counts = np.uint64(total.size), scratch.counts[nodes[node, _SLOT]]

@@ -146,7 +146,7 @@ def cut_axis(subspace, node, min_leaf, first, second):
 
 @inlined
 def choose_sides(subspace, total, first, second):
-    """Set far[k] to True if the mean of class k is nearer to the mean of class `second` than to that of `first`."""
+    """Set far[k] to True if the mean of class k is nearer to the mean of `second` than to the mean of `first`."""
     for k in range(np.uint64(total.size)):
         subspace.far[k] = k == second
         if total[k] > 0 and k != first and k != second:
@@ -318,6 +318,8 @@ def find_cut(subspace, node, min_leaf):
 @inlined
 def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, number):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
+
+    nodes  CodeTree; pool: DirectionExtras of kernels/oblique/search.py
 
     Return the number of rows on the left, 0 if there is no split. scratch.total_l is set to their class weights.
     """
