@@ -92,9 +92,9 @@ def _keep(neighbor, proximity, i, row, value):
 def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
     """Find the rows of largest proximity to each row of `rows`, and sum the proximities by class.
 
-    rows        uint32 [rows]
-    target      uint16 [all rows], the class of each; 0 for regression
-    scratch     float64 [all rows], zeros, the proximities of one row; uint32 [all rows], the rows that have one
+    rows        uint32 [rows], numbers of kept rows (LeafRows)
+    target      uint16 [kept rows], the class of each; 0 for regression
+    scratch     float64 [kept rows], zeros, the proximities of one row; uint32 [kept rows], the rows that have one
     neighbor, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, the lowest row first among
                 ties; 0 if there are fewer
     sums        float64 [rows, classes, 2], zeros, set: proximities, and their squares

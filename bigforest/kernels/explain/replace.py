@@ -42,7 +42,7 @@ PURPOSE_PERMUTE = np.uint64(101)
 class LeafLosses(NamedTuple):
     """Data from which `_loss` computes the loss of a leaf on a row.
 
-    truth    uint16 [all rows], the class of each; float64 for regression
+    truth    uint16 [all rows], the class of each; float64, the target of each, if `squared`
     weight   float64 [all rows]; None if all weights are 1
     begin    uint64, position of the root: the first node of the tree
     loss     float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; if `squared` [nodes, 1],

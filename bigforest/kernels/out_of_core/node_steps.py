@@ -65,14 +65,14 @@ def choose_columns(subspace, key, wanted):
 
 @kernel
 def aim_node(subspace, key, wanted, total, sums):
-    """Aim from class mean to class mean in the columns that the node `key` draws; see choose_columns.
+    """Set the current direction to the difference of the two class means farthest apart.
 
-    total  int64 [classes], class weights of the node
-    sums   int64 [columns of the node, classes], sums of the columns in steps
+    key, wanted  the node `key` draws `wanted` columns for it, see `choose_columns`
+    total        int64 [classes], class weights of the node
+    sums         int64 [columns of the node, classes], sums of the columns in steps
 
-    The current direction becomes the difference of the two means farthest apart. Its stops (thresholds to try) are
-    placed, and subspace.far is set (`choose_sides`). Return True if two means differ, and the positions of both on the
-    direction.
+    Stops (thresholds to try) are placed between the two means, and subspace.far is set (`choose_sides`). Return True if
+    two means differ, and the positions of both on the direction.
     """
     draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):

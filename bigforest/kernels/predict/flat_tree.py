@@ -14,7 +14,7 @@ number of used features marks an oblique node.
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. The ballot of a leaf is its contribution to the votes. Ballot b < classes votes for class b alone and needs no
 table; ballot b >= classes is row b - classes of `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the
-end are pure, so the table is rarely touched.
+end are pure, so the table is rarely touched. For regression classes is 1, and every leaf has a row of `mixed`.
 
 Values come in tiles, of float64, or of float32 or uint8 if that represents all values. If no node is oblique, tiles
 are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection takes

@@ -72,8 +72,8 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
     waiting  uint32 [at least state[OPEN] + nodes, 2]: number and depth of each right child that is still to come
     rest     uint64 [rows of waiting + 1, 1 + classes]: weight and counts that remain for that child
 
-    Safe on any input: no value of the nodes is used as an index. In preorder the node after an inner node is
-    its left child, and the node after a leaf is the right child of the last inner node that has none yet.
+    Safe on any input: no value of the nodes is used as an index. In preorder an inner node is followed by its left
+    child, and a leaf by the right child of the last inner node that has no right child yet.
     Oracle: tests/naive/predict.py is_preorder, adds_up.
     """
     for i in range(tree.size):
@@ -206,6 +206,7 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
     """Renumber the columns, blocks, sets and ballots that `pack_nodes` wrote, for trees that become part of a group.
 
     column_of  uint64 [features], column of each used feature in a tile; used: number of used features
+    classes    smallest number of a mixed ballot
     first_block, first_set, first_mixed  numbers of blocks, sets and mixed ballots of earlier trees in the group
     """
     features = np.uint64(column_of.size)

@@ -30,11 +30,11 @@ class CodeView(NamedTuple):
     """The codes of a table by columns and by rows, one matrix after the other, read-only.
 
     u8, u16, u32  by columns: the cell of a row is at index row + slot * rows[matrix]. Cells that are values have the
-                  types uint8, float32 and float64
-    r8, r16, r32  by rows: index row * widths[matrix] + slot; u8, u16, u32 again if there is no copy by rows
+                  types uint8, float32 and float64, and in `place` the widths 1, 2 and 4
+    r8, r16, r32  by rows: index row * widths[matrix] + slot; empty if there is no copy by rows
     rows, widths  uint64 [3], rows and columns of each matrix
     place         uint32 [features, 2], width and column in the matrix (slot), see kernels/common/layout.py Codes
-    reach         a node of up to this many rows is read by rows
+    reach         uint64, a node of up to this many rows is read by rows; 0 if there is no copy by rows
     """
 
     u8: NDArray[np.uint8]
