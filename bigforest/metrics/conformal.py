@@ -1,16 +1,16 @@
 """Intervals, sets of classes and rejection, calibrated on rows whose truth and prediction are known.
 
-Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
-errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with a probability of at least
-`coverage` if calibration rows and new rows are exchangeable. The bound is computed for each category alone (Mondrian,
-Vovk 2005): bins of predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
+Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): of n calibration rows, the
+k-th smallest error is used, k = ceil(coverage * (n + 1)). It bounds the error of a new row with a probability of at
+least `coverage` if calibration rows and new rows are exchangeable. The bound is computed for each category alone
+(Mondrian, Vovk 2005): bins of predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
 
 Intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020): the forest without calibration row i consists of
 the trees whose bags leave it out. Let f_i be its prediction for a new row, and R_i its error on row i. The interval is
 from the floor(alpha (n + 1))-th smallest of the n numbers f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the
-f_i + R_i, alpha = 1 - coverage. It contains the true value with a probability of at least 1 - 2 alpha, for any data, if
-rows are exchangeable, the number of trees was drawn from a binomial distribution, and no option was selected on the
-rows.
+f_i + R_i, alpha = 1 - coverage. It contains the true value with a probability of at least 1 - 2 alpha, for any data,
+under three conditions: rows are exchangeable, the number of trees was drawn from a binomial distribution, and no option
+was selected on the rows.
 """
 
 from __future__ import annotations

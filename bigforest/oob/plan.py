@@ -1,9 +1,13 @@
 """The plan of the report within the memory budget: trees that are loaded together, and rows of a range.
 
-Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
-votes on a range of rows (tally.py), from the ballots of the trees (the votes of their leaves, forest/ballots.py). If
-the nodes or ballots of a tree do not fit, they are mapped, and a range may be one row group. The smallest budget
-therefore grows neither with the rows nor with the size of a tree, with three exceptions: groups and boosting need 2
+Two steps need memory:
+
+1. Routing all rows through a group of trees, if leaves are missing (leaves.py).
+2. Adding up the votes on a range of rows (tally.py), from the ballots of the trees: the votes of their leaves
+   (forest/ballots.py).
+
+If the nodes or ballots of a tree do not fit, they are mapped, and a range may be one row group. The smallest budget
+therefore does not grow with the rows or with the size of a tree. There are three exceptions: groups and boosting need 2
 bytes per row, the option `ranks` needs 8 bytes per code, and the terms and levels of a tree's nodes are not mapped.
 """
 
@@ -213,8 +217,8 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
     nodes  mean number of nodes of a tree
 
-    On a cluster there are as many ranges as processes, but a range has about as many out-of-bag rows as a tree has
-    nodes, or more, because loading the ballots of n nodes takes as long as adding up n votes.
+    On a cluster there are as many ranges as processes, or fewer: a range has at least about as many out-of-bag rows as
+    a tree has nodes, because loading the ballots of n nodes takes as long as adding up n votes.
     """
     if not executor.remote:
         return most

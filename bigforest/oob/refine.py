@@ -11,8 +11,8 @@ Two sequences evaluate a row, and all sequences predict new rows. The noise of m
 L(m) = L + c / m. The loss of all sequences is therefore extrapolated from L(2), the loss of the mean of two sequences,
 and L(1), the mean loss of single ones. A stage that does not lower L(2), the loss of the report, is not kept.
 
-Losses are added up in buckets of rows, from which `_best` computes a standard error, and in pieces of a fixed size in
-their order, so the choice does not depend on the distribution of work.
+Losses are added up in buckets of rows, from which `_best` computes a standard error. Pieces of rows have a fixed size
+and are added in order, so the choice does not depend on the distribution of work.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
 # Tried factors of the values of the stage. 1/2 is better if little can be corrected.
 _SCALES = (1.0, 0.5)
-# Fewest rows of a table with a stage by default. With fewer rows, the stage takes as long as all the rest of training.
-# On 28 sets of 150 to 600 rows of the choosing half (benchmarks/refine.md), it lowers log loss by 1.5 % on average, on
-# 7 sets of 600 to 1,000 rows by 7 %.
+# Fewest rows of a table with a stage by default. With fewer rows, the stage takes as long as all the rest of training,
+# and gains little.
 _LEAST_TABLE = 600
 # Number of buckets of rows whose losses are compared, and its logarithm to base 2.
 _BUCKET_BITS = 10

@@ -20,8 +20,8 @@ from bigforest.storage.array_file import ArrayFile, writing_arrays
 # Number of cells. They have the same width, except that the last cell has no upper end.
 CELLS = 64
 _EDGES = np.arange(1, CELLS) / CELLS
-# Each cell is a block of the file. An entry has a distinct score of the rows of one class, True for the second class
-# (the class of the curve) or False for the first (all others), and the sum of the weights of these rows.
+# Each cell is a block of the file. An entry has a distinct score, a class (True for the second, the class of the curve;
+# False for the first, all others), and the sum of the weights of the rows of this class that have this score.
 _SCORES = {"score": "<f8", "second": "|b1", "weight": "<i8"}
 # Most bytes that a row takes in these files, for each curve: an entry.
 ROW_BYTES = 17

@@ -105,8 +105,8 @@ class TalliedRange(NamedTuple):
     """The votes on a range of rows.
 
     tallies  the votes: one tally in memory, or a file for each file of the report that has some of the rows
-    changes  int64 [3, trees], changes by each tree: of the weight of wrong rows (for regression, of the weighted sum of
-             losses, NumberLoss); of the number of rows with a vote; of the weight of these rows
+    changes  int64 [3, trees], changes by each tree: weight of wrong rows (for regression, weighted sum of losses, see
+             NumberLoss); number of rows with a vote; weight of the rows with a vote
     losses   losses with each power; None if the power is not chosen
     """
 

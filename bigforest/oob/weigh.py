@@ -10,7 +10,7 @@ so once the parts are grown, for each part:
 3. Rewrite the part with these numbers, in pieces (`_pieces`), and write the ballots of the leaves.
 
 Why a separate step: weights of 64 bits in items would double the bytes that every kernel of the split search reads, for
-tables that few users have; rounding in the store would make votes and errors inexact. With a separate step, families
+tables that few users have. Rounding in the store would make votes and errors inexact. With a separate step, families
 and kernels of the search need no code for wide weights.
 """
 

@@ -59,8 +59,8 @@ def stamp_of(source: Path, root: Path = SOURCES) -> str:
     """Return a stamp of everything that determines machine code except the signature and the processor.
 
     The stamp covers the file of the kernel and all files that it imports from `root`, the folder of the kernels,
-    directly or not: an edit recompiles the kernels that it may change and no others. Numba's cache checks only the
-    kernel's file and Numba's version.
+    directly or not. So an edit recompiles only the kernels that it may change. Numba's cache checks only the kernel's
+    file and Numba's version.
     """
     files, waiting = {source}, [source]
     while waiting:

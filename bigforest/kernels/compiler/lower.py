@@ -1,11 +1,13 @@
 """Write a function as LLVM code as Numba does, without code that LLVM would only remove again.
 
-For reference counts and debuggers, which kernels do not have, Numba keeps every variable that several blocks use on the
-stack, clears it after its last use, and copies the record of an array to the stack for each access to a cell or to its
-size. Kernels pass records of many arrays, so this would be a large part of the code that LLVM has to read. Numba writes
-about 110 lines for a loop over a range, half of them for a step of 0, and counts the numbers left. Here the loop
-compares the number with the end of the range, which LLVM optimises better. A field of a record is taken from the value
-that was put in, so a record that a function only passes on needs no code.
+Numba keeps every variable that several blocks use on the stack, and clears it after its last use. It copies the record
+of an array to the stack for each access to a cell or to its size. Only reference counts and debuggers need this code,
+and kernels have neither. Kernels pass records of many arrays, so it would be a large part of the code that LLVM reads.
+
+Numba writes about 110 lines for a loop over a range, half of them for a step of 0, and counts the numbers left. Here
+the loop compares the number with the end of the range, which LLVM optimises better.
+
+A field of a record is taken from the value that was put in, so a record that a function only passes on needs no code.
 """
 
 from __future__ import annotations

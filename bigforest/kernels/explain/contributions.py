@@ -1,7 +1,7 @@
 """Contributions of each feature to the predictions of single rows: along the path, Shapley values, and Shapley
 interactions of pairs.
 
-Shapley values are defined by a game in which a coalition of features is known: at nodes on other features a row goes
+Shapley values are defined by a game in which a coalition of features is known. At nodes on other features a row goes
 both ways, by the bag weights of the children (Lundberg, Erion and Lee 2018). A leaf of value v below conditions on d
 different features contributes
 
@@ -16,9 +16,10 @@ feature j gets
 a polynomial of degree d - 1, which Gauss-Legendre with d / 2 or more points integrates exactly. The product is never
 negative, so the integral loses no digits in trees of any depth; sums over the sizes of coalitions lose all digits
 beyond depth 70. The product is carried down the tree for all points at once, and sums over leaves are carried up, as in
-Linear TreeSHAP (Yu, Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below,
-multiplied by the change of the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves *
-points for each row, whatever the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
+Linear TreeSHAP (Yu, Bifet, Gao and others 2022). Let the ratio of j be (o_j - z_j) / (o_j t + z_j (1 - t)). For an edge
+on j, feature j gets the sum of the leaves below, multiplied by the change of the ratio since the last edge on j above.
+Cost: leaves * points for each row, whatever the depth. LANES rows go through a tree together
+(kernels/llvm/shapley_levels.py).
 
 To the features i and j together, in addition to their single contributions, a leaf adds
 
@@ -314,8 +315,8 @@ def _change_at(scratch, points, edges, depth):
 
 @inlined
 def _close_pair(scratch, points, edges, depth, out):
-    """Close the edge above the open node of a level: add the sums below it to its feature, to the pairs of this feature
-    with the features of the edges above, and to the level above."""
+    """Close the edge above the open node of a level. Add the sums below the edge to its feature, to each pair of its
+    feature with the feature of an edge above, and to the level above."""
     size, above = np.uint64(points.t.size), depth - _ONE
     column = np.uint64(edges.feature[scratch.node[depth]])
     for k in range(np.uint64(scratch.below.shape[1])):

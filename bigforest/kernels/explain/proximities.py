@@ -130,8 +130,8 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
              Code 0 of a category, and NaN, are missing. Codes of at least `codes` are levels not seen in training; they
              fill nothing
     tally    float64 [most codes], zeros: scratch
-    filled   float64 [rows, columns], NaN, set if a value is missing and a row of positive proximity has one: for
-             numbers the mean weighted by proximity, for categories the code of largest proximity, the lowest among ties
+    filled   float64 [rows, columns], NaN, set if a value is missing and a row of positive proximity has one. Numbers:
+             the mean weighted by proximity. Categories: the code of largest proximity, the lowest among ties
     mass     float64 [rows, columns], zeros, set: sum of the proximities of the rows that have the value, at most 1
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.

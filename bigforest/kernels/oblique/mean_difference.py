@@ -1,8 +1,8 @@
 """Differences of class means as directions. Oracle: tests/naive/means.py.
 
-Sums are whole numbers, so they do not depend on the order of the rows or on batches: a value is counted in steps of
-2**-30 of its column's range from the smallest value, or in units if all values are whole and the range is at most
-2**30.
+Sums are whole numbers, so they do not depend on the order of the rows or on batches. A value is counted from the
+smallest value of its column, in steps of 2**-30 of the column's range. If all values are whole and the range is at most
+2**30, a step is 1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Process the rows of a block in a pass: route them through the newest splits of a tree; then count, collect and sum
-them for the probes (requests, such as a histogram) of the nodes whose splits are searched. Oracles:
+"""Process the rows of a block in a pass. Route them through the newest splits of a tree. Then count, collect and sum
+them for the probes of the nodes whose splits are searched. A probe is a request, such as a histogram. Oracles:
 tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/passes.py.
 
 A column is a feature or a direction. The type of the argument `terms` decides for which a kernel is compiled:

@@ -78,8 +78,8 @@ class Directions(NamedTuple):
 class LevelSets(NamedTuple):
     """The levels that nodes on categories list. The codes of set s lie from low[s] to before low[s] + span[s].
 
-    words[first[s]:first[s + 1]] has a bit for each code of this range or, if the bits would take more than twice as
-    many words as the codes, the codes of the set less low[s], ascending.
+    words[first[s]:first[s + 1]] has a bit for each code of this range. If the bits would take more than twice as many
+    words as the codes, it has the codes of the set instead, less low[s] and ascending.
 
     features  uint64, number of used features
     mask      uint64 [sets], a bit for each code if all codes of the set are below 64, else 0. A step tests the bit

@@ -132,7 +132,7 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
     weight   float64 [nodes], N
     value    float64 [nodes, width], v: shares of classes, or a number
     lambdas  float64 [lambdas]
-    state    int64 [2], number of nodes whose right child is still to come, and role of the next node: zeros before the
+    state    int64 [2]: number of nodes whose right child is still to come; role of the next node. Zeros before the
              first node of all; updated, for a call with the nodes that follow
     above    float64 [1 + room, width, lambdas]: the mix, without its last term, of each node whose right child is still
              to come, at most `room` at the same time

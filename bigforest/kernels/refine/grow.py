@@ -134,12 +134,13 @@ class TreeScratch(NamedTuple):
     """Scratch of a tree, and its nodes.
 
     means    float64 [rows, outputs], predictions with the trees so far
-    whole    int64, gradient and curvature for each output, in a word: [rows, 1] for one output; for several
-             [rows, words_of_bin], the number 1, then one word per output, then zeros, so that a row is added to a bin
-             in one loop
+    whole    int64, a word with gradient and curvature for each output. One output: [rows, 1]. Several outputs:
+             [rows, words_of_bin], the number 1, then a word for each output, then zeros, so that a row is added to a
+             bin in one loop
     order    uint32 [rows]; spare: the same
-    counts   int64 [slots, bins of the drawn features * words_of_bin], rows and sums by bin, of the leaves of a tree; a
-             single slot where there is no memory for all: both children are counted then
+    counts   int64 [slots, bins of the drawn features * words_of_bin], rows and sums by bin. There is a slot for each
+             leaf of a tree; a single slot if all would have more than MAX_COUNTS numbers: both children are counted
+             then
     firsts   uint64 [drawn features + 1], where the bins of each feature begin in a slot, and the end of the last
     ranked   uint64 [BINS], ordered bins of a feature
     nodes    uint64 [nodes, NODE_FIELDS]; gain: float64 [nodes]; totals: int64 [nodes, words_of_bin]
@@ -202,8 +203,8 @@ def grow_rounds(rows: SequenceRows, rules: StageRules, drawn: int, key: np.uint6
 
     drawn  number of features that are drawn for a tree; key: of the stream of the draws
 
-    Cost: for each tree about 2.5 * rows * drawn features steps, of 1 ns for one output and 3 ns for ten, and for each
-    node and drawn feature a step of about 3 ns for each bin that has rows.
+    Cost of a tree: about 2.5 * rows * drawn features steps, of 1 ns for one output and 3 ns for ten. In addition, about
+    3 ns for each node, drawn feature, and bin that has rows.
     """
     scratch, outputs = _make_scratch(rows, rules.leaves, drawn), rows.start.shape[1]
     several = np.empty(words_of_bin(outputs), np.int64) if outputs > 1 else None
