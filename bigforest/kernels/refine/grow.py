@@ -7,7 +7,7 @@
             count the rows of the smaller child by bin of each drawn feature
             counts of the larger child = counts of the parent - counts of the smaller child
             for both children: score every edge between bins
-        add the values of the leaves to the scores
+        add the value of its leaf to the sum of each row
 
 The score of a node is gradient**2 / (curvature + penalty), summed over the outputs. The gain of a split is the score of
 its two sides minus the score of the node (Newton's method; Friedman 2001). Scores are float64, computed from exact sums
@@ -277,7 +277,7 @@ def _unit_exponent(total):
 
 @inlined
 def _slope_and_curve(loss, mean, truth, weight, k):
-    """Return the gradient and the curvature of the loss of a row with respect to score k."""
+    """Return the gradient and the curvature of the loss of a row with respect to output k."""
     wanted = truth if loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
     curve = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
     return weight * (mean - wanted), weight * curve
