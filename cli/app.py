@@ -81,6 +81,7 @@ def _options(
 
 
 def _stop(number: int, frame: Any) -> None:
+    """Handle a signal: raise SystemExit with the exit code of a shell."""
     sys.exit(128 + number)
 
 
@@ -136,8 +137,8 @@ def _drop_output(stream: TextIO | None) -> None:
 
 
 def _flush() -> bool:
-    """Print buffered output. Return False if the reader closed the pipe before."""
-    if sys.stdout is None:  # closed from the start
+    """Print buffered output. Return False if the reader has closed the pipe."""
+    if sys.stdout is None:  # standard output was closed when the program began
         return True
     try:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The frame of commands: groups of options, --separator, running, --help by panel, and the display of errors."""
+"""Code that all commands share: groups of options, --separator, running, --help by panel, and the display of errors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(
                 _with_progress(context, function, values, quiet=quiet, json=json) if progress else function(**values)
             )
             show(facts, draw, json=json, quiet=quiet)
-            if not facts.get("fits", True):  # a plan that does not fit
+            if not facts.get("fits", True):  # only plans have this entry
                 raise typer.Exit(1)
 
         parameters = _parameters(function, groups)
@@ -127,6 +127,7 @@ def _parameters(function: Callable[..., Facts], groups: Mapping[str, Mapping[str
 def _with_progress(
     context: typer.Context, function: Callable[..., Facts], values: dict[str, Any], *, quiet: bool, json: bool
 ) -> dict[str, Any]:
+    """Run the function of a command with a listener and the client of a cluster; see `progress` of `command`."""
     begin, run = perf_counter(), values["run"]
     scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
     names = _command_line_names(context.command)
@@ -154,7 +155,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 
 def _check_place(table: str) -> None:
-    """Raise the API's error for a table that does not exist, before costly imports."""
+    """Raise the error of the API for a table that does not exist, without waiting for imports."""
     if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (False for an invalid path)
         from bigforest.source.files import find_files
 
@@ -300,7 +301,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Name the expected type of a wrong value in the error, and the configuration file if the value is from there."""
+    """Add the expected type of a wrong value to the error, and the configuration file if the value is from there."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -327,7 +328,7 @@ def _say_extra(error: Any) -> None:
 
 
 def _suggest_option(error: Any, command: Any) -> None:
-    """Suggest our option in an error about an unknown one if scikit-learn or another tool names it so."""
+    """Suggest an option in an error about an unknown option, if that is its name in scikit-learn or another tool."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES

@@ -28,6 +28,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)",')
 
 
 def _groups(texts: list[str]) -> dict[str, str]:
+    """Return the lists of columns by the name of the group, from texts NAME=COL,COL. Raises BadParameter."""
     groups: dict[str, str] = {}
     for text in texts:
         name, equals, columns = text.partition("=")
@@ -40,9 +41,9 @@ def _groups(texts: list[str]) -> dict[str, str]:
 
 
 def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
-    """Split a list into names at its commas. Quotes are read as in CSV.
+    """Split a text into names at its commas. Quotes are read as in CSV.
 
-    Names of features may contain commas: the longest beginning of the list that is a feature is the next name.
+    Names of features may contain commas. The next name is the longest beginning of the text that is a feature.
     """
     names, left = [], f"{text},"
     while left:
@@ -166,7 +167,7 @@ def explain(
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:
-    """Print the largest importances of a table, or of the table "strength" the last row, about all trees."""
+    """Print the most important features of a table. Of "strength", print the last row, which is about all trees."""
     if name == "strength":
         lines((name, "and correlation of the trees"))
         frame = frame.tail(1)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
+    """Return the facts that `train` prints: table, size, errors and times. None for what the forest does not have."""
     spec = forest.spec
     return {
         "forest": str(forest.directory),
@@ -50,7 +51,8 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
 
 
 def choice_facts(found: Choice) -> dict[str, Any]:
-    """Return lambda, power or rounds: the value, the out-of-bag loss of each value tried, and the cross-fitted loss."""
+    """Return a chosen lambda, power or number of rounds, the out-of-bag loss of each value tried, and the cross-fitted
+    loss of the choice."""
     name = found.NAME
     return {
         name: found.amount,
@@ -73,6 +75,7 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
 
 
 def revised_facts(forest: Forest, *names: str) -> dict[str, Any]:
+    """Return the path of a forest, and the facts of these names, see `inspection_facts`."""
     facts = inspection_facts(forest, trees=False, features=False)
     return {name: facts[name] for name in ("forest", *names)}
 

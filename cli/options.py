@@ -145,7 +145,7 @@ FROM_FILE = "bigforest.config_file"
 
 
 def _read(context: typer.Context, file: str | None) -> None:
-    """Make the options in `file`, or else in bigforest.toml if it exists, the defaults of the command.
+    """Read the defaults of the options of the command from `file`, or from bigforest.toml if `file` is None.
 
     Options of training that this command does not have are ignored. Raises BadParameter.
     """

@@ -119,7 +119,7 @@ def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given
     return {"predictions": output, **asdict(scores)}
 
 
-# The confusion matrix of more classes does not fit a terminal: the most frequent mistakes are listed instead.
+# Most classes of a confusion matrix that fits a terminal. With more, the most frequent mistakes are listed.
 MATRIX_CLASSES = 12
 # Number of mistakes to list.
 MISTAKES = 20
@@ -177,6 +177,7 @@ def _draw_metrics(metrics: list[dict[str, Any]]) -> None:
 
 
 def _draw_confusion(pairs: list[dict[str, Any]]) -> None:
+    """Print the confusion matrix, or the most frequent mistakes if there are more than MATRIX_CLASSES classes."""
     classes = list(dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)]))
     if len(classes) <= MATRIX_CLASSES:
         cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}

@@ -77,7 +77,7 @@ def default_output(data: str, suffix: str) -> str:
 def running(
     scheduler: dict[str, Any], *, quiet: bool, json: bool, name_of: Callable[[str], str | None]
 ) -> Iterator[tuple[Any, Ledger]]:
-    """Yield the client of a cluster, or None for threads, and the listener.
+    """Yield the client of a cluster, or None for threads, and the listener of the command.
 
     scheduler  options that select a cluster; empty for threads.
     quiet      show no progress.
@@ -111,6 +111,7 @@ def _scheduler(
     tls_cert: str | None = None,
     tls_key: str | None = None,
 ) -> Iterator[Any]:
+    """Yield the client of a cluster; None without a scheduler. The options are those of SCHEDULER (options.py)."""
     if scheduler is not None and scheduler_file is not None:
         raise typer.BadParameter("give --scheduler or --scheduler-file, not both")
     if scheduler is None and scheduler_file is None:
@@ -126,10 +127,11 @@ def _scheduler(
 
 
 class Ledger:
-    """Listener that keeps the statistics of workers and, with `name_of`, the notices. It passes all other events on.
+    """Listener that keeps the statistics of workers and, with `name_of`, the notices, except those about compiling.
 
-    name_of  function that returns the name of an option in notices; None to keep no notices. Notices about compiling
-             are not kept, and events with statistics are passed on as well.
+    It passes all events on, except for the notices that it keeps.
+
+    name_of  function that returns the name of an option in notices; None to keep no notices.
     """
 
     def __init__(self, listener: Listener, name_of: Callable[[str], str | None] | None) -> None:
@@ -158,6 +160,6 @@ class Ledger:
         return {name: entries for name, entries in found.items() if entries}
 
     def pass_notices_on(self) -> None:
-        """Pass the kept notices on after all."""
+        """Pass the kept notices on to the listener."""
         for notice in self._notices:
             self._listener(notice)

@@ -245,6 +245,11 @@ def choice_lines(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _choice_line(choice: Facts, name: str, usual: float) -> str:
+    """Return the text of a line of `choice_lines`, or an empty text.
+
+    name   name of the value in `choice`: lambda, power or rounds.
+    usual  value that changes nothing.
+    """
     amount, tried = choice[name], choice["tried"]
     value = count(int(amount), "round") if name == "rounds" else f"{name} {amount:g}"
     if not tried:

@@ -195,6 +195,7 @@ def compare(data: options.Data, *, table: Given, config: Given, settings: Given,
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
+    """Return the fields of a plan with the estimated time, and `fits`, True if memory and disk suffice."""
     return {**asdict(plan), "seconds": plan.seconds, "fits": plan.fits}
 
 
@@ -223,7 +224,7 @@ def _store_size(facts: Facts) -> str:
 
 
 def draw_parts(facts: Facts) -> None:
-    """Print the plan of an explanation: a table without passes, because each part reads the rows once."""
+    """Print the plan of an explanation: as for training, but without passes, which explanations do not have."""
     lines(*_plan_lines(facts))
     typer.echo()
     stages = [_stage(stage) for stage in facts["stages"]]

@@ -39,7 +39,7 @@ WIDTH, HEIGHT = 420, 280
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Label of all values that are not shown separately.
 OTHERS = "(others)"
-# Address space in bytes that a process needs to draw charts: V8, the JavaScript engine of vl_convert, reserves 70 GB.
+# Address space in bytes that a process needs to draw charts: V8, in which vl_convert runs, reserves nearly 70 GB.
 _ADDRESSES = 75_000_000_000
 # Characters of a name or a label that are shown.
 _SHOWN = 40
