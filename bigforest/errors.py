@@ -115,7 +115,11 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
         named = system_error(error, error.filename or path)
         if named is None or hasattr(error, "__notes__"):
             raise
-        raise named from error
+        try:
+            raise named from error
+        finally:
+            # Otherwise this frame, and the frames of all callers, would live until the garbage is collected.
+            del named
 
 
 def names_other_file(error: BaseException, path: str | os.PathLike[str] | None) -> bool:

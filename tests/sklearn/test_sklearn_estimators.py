@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import inspect
 import pickle
 import re
@@ -409,8 +408,7 @@ def test_pickle__carries_the_forest(kind: type[BaseBigForest], tmp_path: Path) -
         assert other.forest_.oob.error == ours.forest_.oob.error
     folder = other.forest_.directory
     assert folder.exists()
-    del other
-    gc.collect()
+    del other  # no reference cycle keeps it until garbage is collected
     assert not folder.exists()
     unfitted = pickle.loads(pickle.dumps(kind(n_estimators=3)))  # type: ignore[call-arg]
     assert unfitted.get_params() == kind(n_estimators=3).get_params()  # type: ignore[call-arg]
@@ -428,7 +426,6 @@ def test_folders__of_copies_and_of_added_trees_go_away_unasked(tmp_path: Path) -
             assert same(copy.deepcopy(more), more)
             folders = [one.forest_.directory for one in (other, more)]
             del other, more
-            gc.collect()
         finally:
             sys.unraisablehook = old
     assert not unraisable and not any(folder.exists() for folder in folders) and not list(tmp_path.iterdir())
