@@ -142,15 +142,15 @@ def named_after(forest: str, suffix: str) -> str:
 DEFAULT = Path("bigforest.toml")
 # Key of the path of the configuration file in the `meta` of a command's context.
 FROM_FILE = "bigforest.config_file"
+# Parameters that a configuration file cannot have.
+_NOT_IN_FILES = {"config_file", "help", "data"}
 
 
 def _read(context: typer.Context, file: str | None) -> None:
     """Read the defaults of the options of the command from `file`, or from bigforest.toml if `file` is None.
 
-    Options of training that this command does not have are ignored. Raises BadParameter.
+    Options that only other commands with a configuration file have are ignored. Raises BadParameter.
     """
-    from .config import CONFIG
-
     path = DEFAULT if file is None and DEFAULT.is_file() else file
     if path is None or context.resilient_parsing:
         return
@@ -162,21 +162,26 @@ def _read(context: typer.Context, file: str | None) -> None:
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
-    parameters = {parameter.name: parameter for parameter in context.command.params}
-    for name in ("config_file", "help", "data"):
-        parameters.pop(name, None)
-    found = {}
+    program: Any = context.find_root().command
+    of_commands = [_parameters(command) for command in getattr(program, "commands", {"": program}).values()]
+    shared = {name for of_command in of_commands if "config_file" in of_command for name in of_command}
+    parameters, found = _parameters(context.command), {}
     for name, value in entries.items():
         option = name.replace("-", "_")
-        if option not in parameters and option in CONFIG:
+        if option not in parameters and option in shared:
             continue
-        if option not in parameters:
-            near = difflib.get_close_matches(option, sorted(parameters), n=2)
+        if option not in parameters or option in _NOT_IN_FILES:
+            near = difflib.get_close_matches(option, sorted(parameters.keys() - _NOT_IN_FILES), n=2)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise typer.BadParameter(f"{path}: {context.command.name} has no option {name!r}{hint}")
         found[option] = _value(parameters[option], value, f"{path}: {name}")
     context.default_map = found
     context.meta[FROM_FILE] = path
+
+
+def _parameters(command: Any) -> dict[str, Any]:
+    """Return the parameters of a command by name."""
+    return {parameter.name: parameter for parameter in command.params}
 
 
 def _value(parameter: Any, value: Any, where: str) -> Any:

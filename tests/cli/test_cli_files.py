@@ -285,6 +285,19 @@ def test_config__of_training_is_read_by_encode_too(folder: Path, run: Run) -> No
     assert max(feature.codes - feature.missing for feature in store.spec.features if feature.kind == "numeric") == 2
 
 
+@pytest.mark.parametrize("command", ["plan", "encode"])
+def test_config__options_of_other_commands_that_read_it(folder: Path, run: Run, command: str) -> None:
+    text = 'tune = 2\nvalidate = "things.parquet"\nresume = "f"\noverwrite = true\n'
+    Path("bigforest.toml").write_text(text)
+    run(command, "things.parquet", "--out", "s", "--quiet")
+    assert (run.code, run.err) == (0, "")
+    for name in ("data", "keep"):
+        Path("bigforest.toml").write_text(f'{name} = "things.parquet"\n')
+        run(command, "things.parquet", "--out", "s2", "--quiet")
+        assert run.code == 2
+        assert f"{command} has no option '{name}'" in " ".join(run.err.split())
+
+
 def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
     Path("bigforest.toml").write_text('trees = 4\nmax-depth = 1\nfamily = "axis"\nexclude = "size"\nquiet = true\n')
     run("train", "things.parquet", "--trees", "2", "--out", "f")
