@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import TargetSpec
-from bigforest.columns.types import TICKS, is_feature_type, physical, places_of
+from bigforest.columns.dataspec import DataSpec, TargetSpec
+from bigforest.columns.types import TICKS, is_feature_type, physical, places_of, without_words
 from bigforest.errors import DataError, FormatError, listed
 from bigforest.options.values import label_text, requested_text
 
@@ -136,8 +136,10 @@ def requested_codes(labels: Iterable[Any], target: TargetSpec) -> list[int]:
     return [int(code) for code in class_places(pl.Series(texts, dtype=pl.String), target)]
 
 
-def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
-    """Return `label_codes`. Raises DataError for a label that is not a class; where: name of the table in the error."""
+def known_codes(series: pl.Series, spec: DataSpec, where: str) -> NDArray[np.int32]:
+    """Return `label_codes`, -1 also for words that mean a missing value. Raises DataError for a label that is not a
+    class; where: name of the table in the error."""
+    target, series = spec.target, without_words(series, spec.missing_words)
     codes = label_codes(series, target)
     if codes is None:
         raise DataError(f"{where} has labels in {target.name!r} {strange_labels(series, target)}")

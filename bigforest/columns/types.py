@@ -452,6 +452,26 @@ def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Serie
     return places_among(values, known_values.filter(single), single.arg_true().cast(pl.UInt32))
 
 
+def without_words(series: pl.Series, words: Sequence[str]) -> pl.Series:
+    """Return a column with nulls for words that mean missing values, and for numbers, booleans and times they spell."""
+    if not words:
+        return series
+    spelled, cell = pl.Series(words, dtype=pl.String), series.alias("")  # methods take a name such as ^a$ for a pattern
+    if is_text_type(cell.dtype):
+        found = cell.cast(pl.String).str.strip_chars().is_in(spelled.implode())
+    elif cell.dtype.is_numeric():
+        dtype = pl.Float32() if cell.dtype == pl.Float32 else pl.Float64()  # as -99.9 is read into it
+        found = cell.cast(dtype).is_in(spelled.cast(pl.Float64, strict=False).cast(dtype).implode())
+    elif cell.dtype == pl.Boolean:
+        found = cell.cast(pl.String).is_in(spelled.str.to_lowercase().implode())
+    elif cell.dtype.is_temporal():
+        values = cell.drop_nulls().unique()
+        found = cell.is_in(values.gather(places_of(spelled, values).drop_nulls()).implode())
+    else:
+        return series
+    return series.to_frame().select(pl.when(~found).then(pl.first())).to_series() if found.any() else series
+
+
 def group_names(series: pl.Series) -> pl.Series:
     """Return the names of groups: text without spaces around it, other values unchanged."""
     return level_text(series) if is_text_type(series.dtype) else series

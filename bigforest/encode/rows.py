@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import MAX_WEIGHT, MAX_WIDE_TOTAL, DataSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.columns.labels import UNKNOWN, known_codes, label_texts, requested_codes
-from bigforest.columns.types import cells, group_names, is_text_type, numbers, places_among
+from bigforest.columns.types import cells, group_names, is_text_type, numbers, places_among, without_words
 from bigforest.encode.memory import EncodeJob, EncodePlan
 from bigforest.encode.targets import (
     DistinctValues,
@@ -118,7 +118,7 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
 
     Raises DataError for weights and targets that cannot be used.
     """
-    series, weight = cells(batch, spec.target.name), np.ones(batch.height)
+    series, weight = without_words(cells(batch, spec.target.name), spec.missing_words), np.ones(batch.height)
     if weights is not None:
         weight = weights_in_slice(cells(batch, weights), weights)
         series = series.to_frame().select(pl.when(pl.Series(weight > 0.0)).then(pl.col(series.name))).to_series()
@@ -129,7 +129,7 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
             )
         target = numbers(series, str(series.dtype)).astype(np.float64)
         return TrueRows(target, weight, (weight > 0.0) & ~np.isnan(target))
-    codes = known_codes(series, spec.target, "the table")
+    codes = known_codes(series, spec, "the table")
     target = np.maximum(codes, 0)
     if classes:
         weight = weight * np.array(classes)[target]

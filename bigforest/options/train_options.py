@@ -336,8 +336,8 @@ class TrainOptions:
         unset="none",
         help="Text in CSV files that means a missing value, in every column.",
         more=(
-            "An empty cell is missing anyway, and among numbers and dates also NA and the like. The forest reads CSV "
-            "files to predict for in the same way."
+            "An empty cell is missing anyway, and among numbers and dates also NA and the like. -999 is missing also "
+            "as -999.0. The forest reads features, targets and groups of intervals in the same way, from any table."
         ),
     )
     min_level: str | int | None = option(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type, proba_names
-from bigforest.columns.types import cells, is_feature_type
+from bigforest.columns.types import cells, is_feature_type, without_words
 from bigforest.errors import ConfigError, DataError, listed
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
 from bigforest.options.values import check_flag
@@ -108,17 +108,17 @@ def prediction_table(
     return pl.DataFrame({name: predictions.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
 
 
-def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
+def conformal_array(predictions: Predictions, rule: VoteRule, categories: pl.Series | None = None) -> NDArray[Any]:
     """Return intervals, float64 [rows, 2], or membership of the classes in the sets, bool [rows, classes].
 
-    frame  the predicted rows; needed if calibration is by a column
+    categories  column rule.category of the predicted rows, if there is one
     """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
         assert calibrated is not None
         return _array(predictions, calibrated)
-    assert frame is not None
-    codes = category_codes(cells(frame, calibrated.column), calibrated.levels, calibrated.dtype)
+    assert categories is not None
+    codes = category_codes(categories, calibrated.levels, calibrated.dtype)
     parts = [(rows, _array(predictions.of_rows(rows), fitted)) for rows, fitted in calibrated.groups(codes)]
     if not parts:
         return _array(predictions, calibrated.calibrated[0])
@@ -144,7 +144,9 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
     """Return intervals or sets as columns; none if the rule requests neither."""
     if rule.conformal is None:
         return []
-    bounds = conformal_array(predictions, rule, rows)
+    by = rule.category
+    categories = None if by is None else without_words(cells(rows, by), spec.missing_words)
+    bounds = conformal_array(predictions, rule, categories)
     if not spec.target.classes:
         return [pl.Series(name, bounds[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa

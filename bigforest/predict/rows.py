@@ -27,10 +27,10 @@ from bigforest.columns.types import (
     is_feature_type,
     is_nested,
     is_plain,
-    is_text_type,
     kind_of,
     locate_columns,
     numbers,
+    without_words,
 )
 from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
@@ -556,7 +556,7 @@ class Reader:
         """Group columns of a frame: columns of one type that numpy can read without conversion form one block."""
         selected = frame[list(columns)]
         if self.spec.missing_words:
-            selected = pl.DataFrame(list(map(self._without_words, selected)))
+            selected = pl.DataFrame([without_words(series, self.spec.missing_words) for series in selected])
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
         categories: list[_Use] = []
@@ -580,17 +580,6 @@ class Reader:
     def _missing_numbers(self) -> pl.Series:
         """The numbers among the words that mean a missing value, float64."""
         return pl.Series(self.spec.missing_words, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
-
-    def _without_words(self, series: pl.Series) -> pl.Series:
-        """Return a column with nulls for words that meant missing values in training, and for numbers they spell."""
-        if is_text_type(series.dtype):
-            found = series.cast(pl.String).is_in(list(self.spec.missing_words))
-        elif series.dtype.is_numeric():
-            dtype = pl.Float32 if series.dtype == pl.Float32 else pl.Float64  # as -99.9 is read into it
-            found = series.cast(dtype).is_in(self._missing_numbers.cast(dtype).implode())
-        else:
-            return series
-        return series.to_frame().select(pl.when(~found).then(pl.first())).to_series() if found.any() else series
 
     def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
         """Return the values of a numeric feature, with NaN for missing values."""
@@ -645,7 +634,7 @@ class Reader:
             if feature.kind == "numeric":
                 floats = np.array([np.nan if cell is None else cell for cell in values], np.float64)
                 return np.where(np.isin(floats, self._missing_numbers.to_numpy()), np.nan, floats)
-            series = self._without_words(pl.Series(feature.name, values, strict=True))
+            series = without_words(pl.Series(feature.name, values, strict=True), self.spec.missing_words)
             return self._codes([series], [place], tally)[0]
         except DataError:
             raise

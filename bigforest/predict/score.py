@@ -14,7 +14,7 @@ import polars as pl
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import UNKNOWN, class_places, label_values, strange_labels
-from bigforest.columns.types import cells
+from bigforest.columns.types import cells, without_words
 from bigforest.encode.rows import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.errors import DataError, counted
 from bigforest.events import Notice
@@ -213,7 +213,9 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
     if isinstance(answer, pl.LazyFrame):
         answer = collected(answer)
     predictions = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = series_of(y, None, "y").alias("")  # without a name, as `cells` returns columns
+    truth = without_words(
+        series_of(y, None, "y").alias(""), spec.missing_words
+    )  # without a name, as `cells` returns columns
     if len(truth) != len(predictions):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(predictions):,}; give a value for each row")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.columns.labels import label_codes, label_series, label_type
-from bigforest.columns.types import kind_of
+from bigforest.columns.types import kind_of, without_words
 from bigforest.encode.rows import true_rows
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.forest.forest_files import ForestFiles
@@ -362,6 +362,7 @@ def _column(files: ForestFiles, by: Any) -> pl.Series:
             f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
             f"trained on {rows:,}; give that table's column"
         )
+    column = without_words(column, files.spec.missing_words)
     check_category(column)
     return column
 

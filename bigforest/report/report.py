@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type, proba_names
+from bigforest.columns.types import without_words
 from bigforest.errors import ConfigError, DataError, api, counted, listed, shown
 from bigforest.events import Listener
 from bigforest.explain.tables import Explanation
@@ -507,7 +508,7 @@ def _explain(plot: Pictures, source: Source | None) -> Explanation:
 def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[str]:
     if source is None or "neighbors" not in explained.tables:
         return []
-    target = source.column(forest.spec.target.name)
+    target = without_words(source.column(forest.spec.target.name), forest.spec.missing_words)
     drawn = map_chart(explained["neighbors"], target, not forest.is_regression, source.rows)
     return [page.picture(drawn, "Map of rows by proximity")]
 

@@ -314,7 +314,7 @@ def _count_rows(
     labelled, tally = 0, UnseenLevels()
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
-            truth = known_codes(cells(batch, target), spec.target, revision.rows)
+            truth = known_codes(cells(batch, target), spec, revision.rows)
             rows = forest.loader.reader().frame(batch, features, packed.used, tally)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):

@@ -140,7 +140,7 @@ def measure(
                 predictor = passes.load(entries)
                 span, start = slice(tree, tree + predictor.packed.roots.size), begin
                 for batch in source.batches(columns(passes.used), passes.batch, begin, end):
-                    truth = known_codes(cells(batch, spec.target.name), spec.target, _WHERE)
+                    truth = known_codes(cells(batch, spec.target.name), spec, _WHERE)
                     labelled += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     batch_votes = votes[start - begin : start - begin + batch.height]
                     with RowsNamed(start, batch.height):
@@ -210,6 +210,6 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     if spec.target.name not in source.schema:
         raise DataError(f"{_WHERE} lacks the target {spec.target.name!r}; it needs rows with their labels")
     targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
-    if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (checks the labels of all batches)
+    if not any([(known_codes(target, spec, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (checks the labels of all batches)
         raise DataError(f"no row of {_WHERE} has a {spec.target.name!r}; there is nothing to evaluate on")
     return features

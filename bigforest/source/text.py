@@ -25,6 +25,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,12 +153,10 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     if any('"' in name for name in names):
         _check_quoted(file, names)
     polars_names = _names_in_polars(names)
-    missing = list(rules.missing) or None
     scan = pl.scan_csv(
         str(file.absolute()),
         glob=False,
         separator=separator,
-        null_values=missing,
         schema=dict.fromkeys(polars_names, pl.String()),
     )
     if ends_unnamed(file, rules):
@@ -353,7 +352,8 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
-    rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
+    present = partial(_without_words, words=rules.missing)
+    rows = pl.concat([scan.select(present(text)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers, such as decimals, as text; a column of numbers in training is parsed
         of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in rules.numbers else forms, []).append(name)
@@ -366,22 +366,38 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         if system_error(error, "") is not None:
             raise
         return TypedScans(list(scans))  # reading the table says what is wrong with it
+    parsers = [form.parse for form in _NUMBERS]
     parsed = [
-        form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
+        _without_numbers(form.parsed(names), rules.missing) if form.parse in parsers else form.parsed(names)
+        for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
-    kept = [columns_named([name]).alias(text_name(name)) for name in form_of if name in rules.kept]
+    changed = [name for name, kinds in types.items() if kinds == {pl.String()}] if rules.missing else list(form_of)
+    kept = [columns_named([name]).alias(text_name(name)) for name in changed if name in rules.kept]
     typed = [
-        scan.with_columns(columns_named(form_of).cast(pl.String)).select(*kept, pl.all()).with_columns(parsed)
-        if form_of
-        else scan
+        scan.select(*kept, pl.all()).with_columns(present(changed)).with_columns(parsed) if changed else scan
         for scan, _ in scans
     ]
     codes = [name for name, form in form_of.items() if form == _CODES]
     floats = [name for name, form in form_of.items() if form.parse is _FLOAT]
-    parsers = [form.parse for form in _NUMBERS]
     padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
     typed_scans = [(scan, dict(scan.collect_schema())) for scan in typed]
     return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats))
+
+
+def _without_words(names: Collection[str], words: Sequence[str]) -> pl.Expr:
+    """Return columns of text; words that mean a missing value, without spaces around them, are null."""
+    columns = columns_named(names).cast(pl.String)
+    if not words:
+        return columns
+    return pl.when(~columns.str.strip_chars().is_in(pl.lit(pl.Series(words)).implode())).then(columns)
+
+
+def _without_numbers(columns: pl.Expr, words: Sequence[str]) -> pl.Expr:
+    """Return columns of numbers; numbers that a word spells are null, however they are written: -999.0 for -999."""
+    spelled = pl.Series(words, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
+    if not len(spelled):
+        return columns
+    return pl.when(~columns.cast(pl.Float64).is_in(pl.lit(spelled).implode())).then(columns)
 
 
 def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
