@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ from bigforest.source.text import (
     has_lines,
     has_whole_lines,
     header_of,
+    merged_in_csv,
+    merged_in_ndjson,
     scan_csv,
     scan_ndjson,
     with_types,
@@ -65,6 +68,8 @@ _PIECE = 1 << 20
 _BATCH_ROWS = 1 << 16
 # float64 holds every integer up to here.
 _EXACT_WHOLE = 2**53
+# float64 holds all digits of numbers below this, and at least a few after the point.
+_FEW_DIGITS = 1e15
 # Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
 
@@ -245,8 +250,8 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         files, keys = [files[place] for place in filled], [keys[place] for place in filled]
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
-    scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
-    notices = []
+    scans = texts = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
+    notices, typed = [], None
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
@@ -257,7 +262,6 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
                 raise refused from error
             raise
         scans = typed.scans
-        notices += _doubtful_types(typed, reading)
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
@@ -272,7 +276,31 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         if kind == "NDJSON":
             check_kinds(files)
         raise
-    return replace(source_of_files(copies, name, spool_bytes(size), path), notices=tuple(notices))
+    source = source_of_files(copies, name, spool_bytes(size), path)
+    if typed is not None:
+        merged = [*typed.merged, *_merged_numbers(source, files, texts, kind)]
+        notices += _doubtful_types(typed._replace(merged=list(dict.fromkeys(merged))), reading)
+    return replace(source, notices=tuple(notices))
+
+
+def _merged_numbers(source: Source, files: Sequence[Path], scans: Sequence[Scan], kind: str) -> list[str]:
+    """Return the columns of numbers beyond _FEW_DIGITS in which different texts of many digits are one float64.
+
+    source  the table, read from `files` of this kind
+    scans   scans of the files before types were found
+    """
+    floats = [name for name, dtype in source.schema.items() if dtype == pl.Float64]
+    beyond = columns_named(floats).abs().is_between(_FEW_DIGITS, math.inf, closed="left").any()
+    with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
+        found = (
+            scan_parquet(source.files).select(beyond).collect(engine="streaming").row(0, named=True) if floats else {}
+        )
+        large = [name for name, is_beyond in found.items() if is_beyond]
+        if kind == "NDJSON":
+            return merged_in_ndjson(files, large, source.rows) if large else []
+        texts = [name for name in large if scans[0][1].get(name) == pl.String]
+        return [name for name in texts if merged_in_csv(scans, name, source.rows)]
+    return []
 
 
 def _parquet_source(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:

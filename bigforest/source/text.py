@@ -123,6 +123,10 @@ _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 _FIRST_ROWS = 1000
 # float64 holds all numbers of this many digits.
 _FLOAT_DIGITS = 15
+# Number of more digits.
+_LONG = rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"
+# About as many numbers of many digits are compared.
+_SAMPLED_ROWS = 1 << 17
 # Rows of NDJSON whose keys are checked, in a few milliseconds: a program that writes a key twice does so in every row.
 _CHECKED_ROWS = 100
 
@@ -334,7 +338,7 @@ class TypedScans(NamedTuple):
     codes   columns that stay text because they have codes such as 01 and 1
     twice   columns of floats with a number written in two ways, as 1.1 and 1.10, in the first 1,000 rows
     padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
-    merged  columns of floats in which different numbers are one float, in the first 1,000 rows
+    merged  columns of floats in which different numbers are one float: those found in the first 1,000 rows
     """
 
     scans: list[Scan]
@@ -425,13 +429,45 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
 
 def _merged(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
     """Return the columns of text in which different numbers of many digits are one float64."""
-    merged = []
-    for name in names:
-        texts = rows[name].alias("").str.strip_chars()
-        long = texts.filter(texts.str.contains(rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"))
-        if len(long) and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique():
-            merged.append(name)
-    return merged
+    return [name for name in names if _are_merged(rows[name].alias("").str.strip_chars())]
+
+
+def _are_merged(texts: pl.Series) -> bool:
+    """Return True if different numbers of many digits, among texts without spaces around them, are one float64."""
+    long = texts.filter(texts.str.contains(_LONG))
+    return len(long) > 0 and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique()
+
+
+def merged_in_csv(scans: Sequence[Scan], name: str, rows: int) -> bool:
+    """Return True if different numbers of many digits in a column of CSV files are one float64.
+
+    scans  scans of the files, with this column as text
+    rows   rows of all files
+
+    Of many rows, a sample is read that has all rows of a float64 or none.
+    """
+    share = rows // _SAMPLED_ROWS + 1
+    texts = pl.concat([scan.select(columns_named([name]).alias("").str.strip_chars()) for scan, _ in scans])
+    hashes = pl.col("").cast(pl.Float64, strict=False).hash()
+    return _are_merged(texts.filter(pl.col("").str.contains(_LONG) & (hashes % share == 0)).collect()[""])
+
+
+def merged_in_ndjson(files: Sequence[Path], names: Collection[str], rows: int) -> list[str]:
+    """Return the columns of floats in NDJSON files in which different numbers of many digits are one float64.
+
+    rows  rows of all files, see `merged_in_csv`
+    """
+    share = rows // _SAMPLED_ROWS + 1
+    texts: dict[str, set[str]] = {name: set() for name in names}
+    for file in files:
+        with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:
+            for line in lines:
+                row = json.loads(line.strip() or "null", parse_int=str, parse_float=str) or {}
+                for name, found in texts.items():
+                    text = str(row.get(name))
+                    if len(text) > _FLOAT_DIGITS and hash(float(text)) % share == 0:
+                        found.add(text)
+    return [name for name, found in texts.items() if _are_merged(pl.Series([*found], dtype=pl.String))]
 
 
 def _find_forms(
