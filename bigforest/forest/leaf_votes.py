@@ -107,7 +107,7 @@ class LeafFile(NamedTuple):
             raise damaged(path)
         return Ballots(first, ballot, weight, mixed)
 
-    def nodes(self, spec: DataSpec) -> tuple[int, int]:
+    def ballot_sizes(self, spec: DataSpec) -> tuple[int, int]:
         """Return the number of nodes of the trees, and the number of rows of Ballots.mixed. Raises FormatError."""
         file = ArrayFile.of(_ballots(self.path), ballot_types(spec))
         return int(file.rows("ballot").sum()), int(file.rows("mixed").sum())

@@ -280,7 +280,7 @@ class OobTrees:
     def _find_files(self) -> None:
         spec = self._job.store.spec
         self.files, self.missing = known_leaves(self._job, self._parts)
-        nodes, impure = np.array([file.nodes(spec) for file in self.files], np.int64).reshape(-1, 2).T
+        nodes, impure = np.array([file.ballot_sizes(spec) for file in self.files], np.int64).reshape(-1, 2).T
         self._nodes = int(nodes.sum())
         self._ballots = loaded_bytes(nodes, impure, spec.target.answer_width, self._lambdas)
 

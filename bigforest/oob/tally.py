@@ -293,7 +293,7 @@ def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
     """Load the ballots of a file, shrunk by the lambdas, and convert class counts to votes. Map ballots that do not fit
     in memory."""
     spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
-    nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
+    nodes, impure = np.array(file.ballot_sizes(spec), np.int64)[:, None]
     fits = loaded_bytes(nodes, impure, spec.target.answer_width, amounts.size)[0] <= work.fitting
     with local_workdir(work.folder) as folder:
         made: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)

@@ -917,8 +917,8 @@ class Forest:
     def sharpen(self, power: float) -> Forest:
         """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
 
-        The result shares the files of this forest; `write` saves it as a forest. A boosted stage is dropped; without
-        one, predicted classes do not change. The result has no out-of-bag report, because the existing one is for
+        The result shares the files of this forest; `write` saves it as a forest. A boosted stage is dropped. If there
+        is none, predicted classes do not change. The result has no out-of-bag report, because the existing one is for
         another power.
 
         Parameters

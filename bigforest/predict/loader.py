@@ -35,7 +35,7 @@ from bigforest.source.source import Reading
 Result = TypeVar("Result")
 
 
-def features_at_hand(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
+def needed_features(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
     """Return the positions of the features that rows must have; None for the features that the trees use.
 
     refined  True with a boosted stage. It may use any feature, so rows must have all features.
@@ -52,7 +52,7 @@ class TreeLoader:
     def __init__(self, files: ForestFiles) -> None:
         self.files = files
         self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)
-        self._at_hand = features_at_hand(files.spec, refined=files.is_refined)
+        self._needed = needed_features(files.spec, refined=files.is_refined)
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
@@ -61,7 +61,7 @@ class TreeLoader:
 
     def check(self) -> None:
         """Read and check all nodes: see `Forest.check`."""
-        self._whole()
+        self._all_trees()
         self._stage_trees()
 
     def take(self, packed: PackedTrees) -> None:
@@ -84,7 +84,7 @@ class TreeLoader:
             held = 0 if targets is None else targets.nbytes
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
             whole_estimate(self._trees(workers), workers, held).check(resources.memory)
-        packed, means, files = self._whole(), None, self.files
+        packed, means, files = self._all_trees(), None, self.files
         if targets is not None or rule.by_spread:  # both need the means of the leaves as grown
             means = packed.counts[:, 0]
             if self._lambdas:
@@ -223,11 +223,11 @@ class TreeLoader:
         """Return the trees of the boosted stage, read once; None without a stage. Raises FormatError."""
         return self._once("stage", self.files.read_refinement) if self.files.is_refined else None
 
-    def _whole(self) -> PackedTrees:
+    def _all_trees(self) -> PackedTrees:
         """Return all trees, read once. Raises FormatError."""
         files = self.files
         return self._once(
-            "trees", lambda: load(files.parts, files.header, available_threads(), self._at_hand, self._lambdas)
+            "trees", lambda: load(files.parts, files.header, available_threads(), self._needed, self._lambdas)
         )
 
     def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
@@ -250,7 +250,7 @@ class TreeLoader:
     def _trees(self, workers: int) -> Trees:
         """Return the files and sizes of the trees with the lambda and the features of prediction."""
         trees = self.survey(workers)
-        used = trees.used if self._at_hand is None else self._at_hand
+        used = trees.used if self._needed is None else self._needed
         return trees._replace(lambdas=self._lambdas, used=used)
 
     def _once(self, name: str, read: Callable[[], Result]) -> Result:

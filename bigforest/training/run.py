@@ -51,7 +51,7 @@ from bigforest.oob.report import write_oob
 from bigforest.options.values import AUTO
 from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.predict.loader import features_at_hand
+from bigforest.predict.loader import needed_features
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import KNOWN_ROWS, check_validation, write_validation
@@ -413,7 +413,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
         importances = importance(directory, job.header(), resources.executor(None if resources.memory is None else 1))
     write_features(directory, job.header(), importances)
     lambdas = leaf_lambdas(config, choices.shrinkage.amount)
-    used = features_at_hand(store.spec, refined=bool(choices.rounds.amount))
+    used = needed_features(store.spec, refined=bool(choices.rounds.amount))
     return choices, None if grown is None else grown.packed(lambdas, resources.workers, used)
 
 
