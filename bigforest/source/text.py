@@ -115,6 +115,7 @@ _DATES = _with_missing_words(
 _NUMBERS = _with_missing_words(*map(_number, (pl.Int64, pl.UInt64, pl.Int128)), _FLOAT)
 _CODES = Form(_code)
 _OTHERS = (*_with_missing_words(_boolean), *_DATES)
+# Forms of a column of text by the kind of file, in the order in which they are tried.
 FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
 # Form of a column without values.
 _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
