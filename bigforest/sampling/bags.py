@@ -171,10 +171,11 @@ class Sampler:
         weight = self.store.weights_of(first, first + multiplicity.size)
         if not spec.wide:
             total = multiplicity.astype(np.uint32) * weight
-            if total.max() > most:
+            heaviest = int(total.argmax())
+            if total[heaviest] > most:
                 raise DataError(
-                    f"a row is in a bag {counted(int(multiplicity.max()), 'time')} and weighs up to {total.max()} "
-                    f"then, more than {most} that are possible: lower {api('sample_fraction')}"
+                    f"a row is in a bag {counted(int(multiplicity[heaviest]), 'time')} and weighs {total[heaviest]} "
+                    f"there, more than the possible {most}: lower {api('sample_fraction')}"
                 )
             return total.astype(np.uint16)
         rounded = np.zeros(multiplicity.size, np.uint16)
@@ -383,7 +384,7 @@ def check_bag(weight: int) -> None:
     """Raise DataError if the weight of a bag is too large for the sums of kernels."""
     if weight > MAX_BAG_WEIGHT:
         raise DataError(
-            f"a bag weighs {weight}, more than {MAX_BAG_WEIGHT} that are possible: lower {api('sample_fraction')}"
+            f"a bag weighs {weight}, more than the possible {MAX_BAG_WEIGHT}: lower {api('sample_fraction')}"
         )
 
 
