@@ -28,8 +28,8 @@ SCORE_ERROR = 1e-6
 def sums_up_to(code, add, n, out):
     """Set out[i], i < n, to the sum of add[j] over all j < n with code[j] <= code[i].
 
-    code, add, out  uint32 [>= n rounded up to LANES]. The padding of code and out is read and written, with arbitrary
-                    values
+    code, add, out  uint32 [>= n rounded up to LANES]. The padding of code is read and the padding of out is written;
+                    their values are arbitrary
 
     Sums wrap at 2**32. Cost: n * n / 16 steps.
     """
@@ -105,7 +105,7 @@ class TwoClassScores:
         return builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)), builder.and_(*enough)
 
     def store(self, left: Any, base: Any, rows: Any) -> None:
-        """Write the scores of a block of `rows` rows to the array `score`."""
+        """Write the scores of the block at `base`, of `rows` rows in all, to the array `score`."""
         lanes, builder = self._lanes, self._lanes.builder
         square, room, enough = self.sides(left)
         scores = lanes.masked(builder.fdiv(square, room), builder.and_(enough, lanes.inside(base, rows)))

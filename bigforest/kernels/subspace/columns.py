@@ -166,7 +166,7 @@ class Subspace(NamedTuple):
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
     stop     float64 [steps + 1], cuts to try between two class means (`place_stops`)
-    hist     uint32 [steps + 1, classes], number of rows between the stop before and each stop
+    hist     uint32 [steps + 1, classes], hist[j] is the number of rows between stop j - 1 and stop j
     left     int64 [classes], number of rows on the left
     far      bool [classes], True if a class is on the side of the second mean
     planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of counting bits
