@@ -1,8 +1,9 @@
 """The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
 A tree votes on the rows that are not in its bag. Rows are identified by their numbers, not by their values. The error
-is the share of wrongly predicted rows among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties
-go to the lowest class. Rows count by their weights, as in growing. `write_oob`:
+is the share of wrongly predicted rows among the rows that at least one tree leaves out (Tomasi 2017, section 6); for
+regression, the mean loss of these rows. Ties go to the lowest class. Rows count by their weights, as in growing.
+`write_oob`:
 
 1. Find the leaves of out-of-bag rows for trees whose leaves growing has not written (leaves.py).
 2. Choose lambda, unless it is given, by the losses of the votes with each lambda (tally.py, choice.py).
