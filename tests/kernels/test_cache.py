@@ -387,10 +387,10 @@ def test_cache__goes_on_when_the_other_has_died_or_takes_too_long(kept: Path) ->
     with place.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         begun = time.monotonic()
-        assert cache.locked(place, lambda: False, patience=0.1) is None
-        assert cache.locked(place, lambda: True, patience=600.0) is None  # it is there
+        assert cache.wait_for_lock(place, lambda: False, patience=0.1) is None
+        assert cache.wait_for_lock(place, lambda: True, patience=600.0) is None  # it is there
         assert time.monotonic() - begun < 60
-    assert cache.locked(kept / "nowhere" / "one.lock", lambda: False, patience=600.0) is None
+    assert cache.wait_for_lock(kept / "nowhere" / "one.lock", lambda: False, patience=600.0) is None
 
 
 SOURCES = Path(jit.__file__).parents[1]

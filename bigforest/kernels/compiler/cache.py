@@ -190,7 +190,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                 temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def turn(self, signature: Any, target_context: Any, patience: float = PATIENCE) -> Iterator[None]:
+    def compile_lock(self, signature: Any, target_context: Any, patience: float = PATIENCE) -> Iterator[None]:
         """Wait while another process compiles for the signature, at most `patience` seconds.
 
         Other processes wait for this one until the block ends. Where files cannot be locked, no process waits.
@@ -201,7 +201,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         paths = [path for path, _ in self._paths(signature, target_context.codegen())]
         lock = None
         if not any(other.exists() for other in paths):
-            lock = locked(paths[0].with_suffix(".lock"), paths[0].exists, patience)
+            lock = wait_for_lock(paths[0].with_suffix(".lock"), paths[0].exists, patience)
         try:
             yield
         finally:
@@ -301,9 +301,12 @@ def _checksum(key: str, content: bytes) -> bytes:
     return hashlib.sha256(key.encode() + content).digest()
 
 
-def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
-    """Wait for the lock of the file `path`, and return the file. Return None once `ready` is true, after `patience`
-    seconds, or if the disk has no locks. Without `fcntl`, return the file unlocked."""
+def wait_for_lock(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
+    """Wait for the lock of the file `path`, and return the file.
+
+    Return None once `ready()` is true, after `patience` seconds, or if the disk has no locks. Without `fcntl`, return
+    the file unlocked.
+    """
     try:
         file = path.open("ab")
     except OSError:

@@ -49,7 +49,7 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:
                 return super().compile(sig)
-            with self._cache.turn(sig, self.targetctx), gc_paused():
+            with self._cache.compile_lock(sig, self.targetctx), gc_paused():
                 return super().compile(sig)
 
 
