@@ -60,6 +60,7 @@ def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int,
 
 
 def ballots_of_trees(trees: TreeArrays, wide: bool) -> Ballots:
+    """Return the ballots of whole trees, see `ballots_of`."""
     return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
 
 
@@ -109,7 +110,7 @@ def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
 
 
 def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.uint32]:
-    """Return ballots renumbered for a table in which `mixed` other impure leaves come first."""
+    """Return the ballots after `mixed` other rows have been put before the rows of Ballots.mixed."""
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
@@ -167,7 +168,7 @@ def shrunk_leaves(
 
 
 # Lambdas to try, in rows. Losses are flat around the best lambda, so few suffice. 0 does not shrink. 0.1 changes
-# little, but no class share is then 0.
+# little, but then no class of the bag has a share of 0.
 LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
 # Lambda is not chosen for tables of more rows times classes, or of more classes, because each leaf has lambdas times
 # classes values.

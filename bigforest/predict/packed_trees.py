@@ -80,7 +80,7 @@ class PackedTrees(NamedTuple):
         ]
 
     def leaf_votes(self, vote: str, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Return the votes of each row of `counts`, float64 [impure leaves, classes], see `leaf_votes`.
+        """Return the votes of each row of `counts`, float64 [rows of counts, classes], see the function `leaf_votes`.
 
         weights  float64 [trees], factors of the votes of the trees; every leaf must then have a row in `counts`. None
                  for equal weights
@@ -105,7 +105,7 @@ class PackedTrees(NamedTuple):
 
 
 def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
-    """Return the votes of leaves with several classes, float64 [leaves, classes]; counts: see PackedTrees.
+    """Return the votes of leaves from their counts or values, float64 [leaves, classes]; counts: see PackedTrees.
 
     "soft": the class shares (Ho 1995). "hard": 1 for the class with the largest count or shrunk value, the lowest among
     ties (Breiman 2001). Values for regression do not change.
