@@ -380,6 +380,11 @@ def _interaction_tables(
 def _pair_names(
     job: ExplainJob, rules: ContributionRules, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
 ) -> dict[str, pl.Series]:
+    """Return the columns class (for classification), feature and other.
+
+    first, second  columns of the RowTable
+    label          positions in `rules.chosen`
+    """
     features = job.forest.spec.features
     names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
     classes = rules.labels(job.forest.spec.target)

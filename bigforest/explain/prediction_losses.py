@@ -113,7 +113,7 @@ def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> Lo
 def prediction_losses_of(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Return the increase of the loss of each row, and the number of trees not grown on it, as `tree_losses_of`."""
+    """Return the increase of the loss of each row, and the number of trees not grown on it, see `tree_losses_of`."""
     pieces = _over_rows("local importance", job, plan, rules, changed_losses, positions)
     change, voters = np.hstack([change for change, _ in pieces]), np.concatenate([voters for _, voters in pieces])
     return np.where(voters[:, None] > 0, change.T, np.nan), voters
@@ -156,16 +156,17 @@ def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: ra
 def changed_losses(
     sweep: Sweep, rules: PermutationRules, orders: int, chosen: range | NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Task: compute the increase of the loss of rows, mean over the orders.
+    """Task: return the increase of the loss of each row, and the number of trees that were not grown on it.
 
     chosen  positions among the rows with a target, ascending
 
-    Return the increases, float64 [groups, rows], and the number of trees not grown on each row, uint32 [rows].
+    The increases are means over the orders, float64 [groups, rows]. The numbers are uint32 [rows].
     Oracle: tests/naive/explain.py refined_change.
     """
     table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
     assert stage is not None
     rows = np.ascontiguousarray(table.labelled_rows()[positions])
+    # An answer has the shares of `stage.classes`, which the forest adds up, then the outputs of the stage.
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
     permuted = _permute_rows(rules, orders, rows, positions, answers)

@@ -195,6 +195,7 @@ def leaf_scratch(
 def _neighbor_table(
     rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], proximity: NDArray[np.float64]
 ) -> pl.DataFrame:
+    """Return the table `neighbors`; neighbor, proximity: [rows, neighbors], the largest proximity first."""
     count = proximity.shape[1]
     columns = {
         "row": np.repeat(rows, count),
@@ -234,6 +235,7 @@ def _outlier_table(
 
 
 def _class_table(rows: NDArray[np.uint64], sums: NDArray[np.float64], labels: pl.Series) -> pl.DataFrame:
+    """Return the table `proximity-classes`; sums: see `find_neighbors` of the kernels."""
     classes = len(labels)
     columns = {
         "row": np.repeat(rows, classes),

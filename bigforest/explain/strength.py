@@ -135,6 +135,13 @@ def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int
 def _add_classes(
     sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
 ) -> None:
+    """Add some rows to the sums of a classification.
+
+    cast    uint16 [trees, rows], the class that each tree votes for, or _SEEN
+    truth   uint16 [rows], class of each row
+    weight  float64 [rows]
+    steps   numbers of trees, ascending
+    """
     size, width = truth.size, sums.rows.shape[1]
     counts = np.zeros((size, width), np.int64)
     places, done = np.arange(size), 0
@@ -151,6 +158,7 @@ def _add_classes(
         reached = voters > 0
         others = counts.copy()
         others[places, truth] = -1
+        # The class j^ defined above. With a single class there is none.
         runner_up = others.argmax(axis=1) if width > 1 else np.full(size, _SEEN)
         most = others.max(axis=1) if width > 1 else np.zeros(size, np.int64)
         margin = (counts[places, truth] - most) / np.maximum(voters, 1)
@@ -169,6 +177,10 @@ def _add_classes(
 def _add_numbers(
     sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
 ) -> None:
+    """Add some rows to the sums of a regression: as `_add_classes`, but votes and targets are float64.
+
+    A vote is nan if the tree has the row in its bag.
+    """
     total, voters, done = np.zeros(truth.size), np.zeros(truth.size, np.int64), 0
     voted = ~np.isnan(cast)
     squares = np.where(voted, (cast - truth) ** 2, 0.0) * weight
@@ -188,7 +200,7 @@ def _add_numbers(
 
 
 def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.DataFrame:
-    """Return one row per number of trees, for all rows or the rows of a class."""
+    """Return one row per number of trees, for all rows or, with `of_class`, for the rows of this class."""
     chosen = slice(None) if of_class is None else slice(of_class, of_class + 1)
     rows, moments = total.rows[:, chosen].sum(axis=1), total.moments[:, :, chosen].sum(axis=2)
     voted, right, wrong = total.trees[:, :, :, chosen].sum(axis=3)
@@ -212,6 +224,7 @@ def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.Data
 
 
 def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
+    """Return one row per number of trees, for regression."""
     rows, moments = total.rows[:, 0], total.moments[:, :, 0]
     voted, squares = total.trees[0, :, :, 0], total.trees[1, :, :, 0]
     with np.errstate(invalid="ignore", divide="ignore"):

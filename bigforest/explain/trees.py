@@ -152,6 +152,7 @@ def _add_counts(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
+    """Return the rows of the table `trees`; level: depth of each node."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
     columns = {
@@ -239,6 +240,11 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
 
 
 def _level_condition(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
+    """Return the condition of a child of node `at`, which splits on listed levels of a category, as a text.
+
+    left   True for the left child.
+    place  position of the category in the dataspec.
+    """
     lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
     assert lists is not None and levels is not None
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]

@@ -489,6 +489,8 @@ def _encoded(dtype: pl.DataType) -> bool:
 
 
 def _encoded_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:
+    """Yield the chunks of a column of encoded images; most, pixels: see ImageSet.chunks."""
+
     def entries() -> Iterator[Entry]:
         row = 0
         for batch in source.batches([column] if target is None else [column, target], ENCODED_ROWS):
@@ -511,6 +513,10 @@ def _decode(content: bytes | None) -> NDArray[np.uint8]:
 
 
 def _array_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:
+    """Yield the chunks of a column of arrays or lists of pixels; most, pixels: see ImageSet.chunks.
+
+    Raises DataError for images that are not square if the column has lists or arrays of one dimension.
+    """
     dtype = source.schema[column]
     width = _list_width(source, column) if isinstance(dtype, pl.List) else 0
     shape = dtype.shape if isinstance(dtype, pl.Array) else (width,)

@@ -514,6 +514,7 @@ def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[
 
 
 def _importance(forest: Forest, explained: Explanation) -> list[str]:
+    """Return pieces of HTML: the importance by permutation, if it was computed, and by the decrease of impurity."""
     drawn = importance_chart(explained["importance"], "importance")
     pieces = [page.picture(drawn, "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
