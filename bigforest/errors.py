@@ -70,7 +70,7 @@ def _written(marked: str, name_of: Callable[[str], str | None]) -> str:
 
 
 class Note(str):
-    """A note of an error, which Python shows without the marks of names; `text` has them."""
+    """A note on an error. Python shows it without the marks of names; `text` has the marks."""
 
     def __new__(cls, text: str) -> Note:
         note = super().__new__(cls, write_names(text))

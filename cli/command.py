@@ -71,8 +71,8 @@ def command(
 
     run, groups  options by group. The parameter of the function with the name of a group receives a dictionary: the
                  options of the group that the user gave, with their values.
-    progress     add a listener that shows progress to `run`, and the client of a cluster if one is selected; add the
-                 seconds, the statistics of the workers and, for --json, the notices to the facts.
+    progress     show progress: add a listener to `run`, and the client of a cluster if one is selected. Also add to the
+                 facts the seconds, the statistics of the workers and, for --json, the notices.
 
     A command with a parameter in _TABLES also has --separator.
     """

@@ -91,7 +91,7 @@ EXPLAIN = {
         int,
         "N",
         "Number of rows to sample. Default: 1000 for dependence, effects and local, 100 for interactions, 10000 for "
-        "proximities; for filling all with a missing value.",
+        "proximities; for filling all rows with a missing value.",
     ),
     "rows": option(
         list[int],

@@ -64,7 +64,7 @@ _STEP_NS = 10.0
 
 
 class TreeStock(NamedTuple):
-    """Trees of a forest, to be loaded from its files in groups, which are ranges of positions among these trees.
+    """Trees of a forest, to be loaded from its files in groups. A group is a range of positions among these trees.
 
     trees    files and sizes of the trees; each entry is one tree.
     soft     True if leaves predict shares of classes, False if they predict the most frequent class.

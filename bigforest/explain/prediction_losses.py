@@ -166,7 +166,7 @@ def changed_losses(
     table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
     assert stage is not None
     rows = np.ascontiguousarray(table.labelled_rows()[positions])
-    # An answer has the shares of `stage.classes`, which the forest adds up, then the outputs of the stage.
+    # Numbers of an answer: the shares of `stage.classes` from the forest, then the outputs of the stage.
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
     permuted = _permute_rows(rules, orders, rows, positions, answers)

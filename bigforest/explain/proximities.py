@@ -255,8 +255,8 @@ def _prototype_table(
     """Return the table `prototypes`.
 
     classes  class of each row
-    place    neighbors of each row
-    near     proximity of each row to its neighbors of the same class; 0 for other neighbors
+    place    uint32 [rows, neighbors], neighbors of each row, as positions among the kept rows
+    near     float64 [rows, neighbors], proximities to neighbors of the same class; 0 for other neighbors
     """
     lines: list[tuple[int, int, int, int, float]] = []
     for k in range(len(labels)):

@@ -162,6 +162,7 @@ def _permute_groups(
     from bigforest.kernels.explain.replace import Losses, make_parted, permute, shuffle_columns
 
     left_out, chosen = rows
+    # `at` has the positions of the evaluated rows among the out-of-bag rows; None if all are evaluated.
     values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
     left_out, chosen = read_only(left_out), read_only(chosen)
     parts = _losses_of_leaves(tree, rules, weight)

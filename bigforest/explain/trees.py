@@ -169,7 +169,11 @@ def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
 def _rule_leaves(
     nodes: TreeArrays, parent: NDArray[np.int64], tree: NDArray[np.int64], rules: int, header: Header
 ) -> pl.DataFrame:
-    """Return the most informative leaves. Ties are in the order of trees and nodes."""
+    """Return the most informative leaves (`write_trees`), at most `rules`. Ties are in the order of trees and nodes.
+
+    parent  int64 [nodes], parent of each node
+    tree    int64 [nodes], position of the tree of each node among these trees
+    """
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = nodes.root_of[leaf]

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Most pixels of a chunk without its last image. If `size` is given, also the most values of the features of a chunk.
+# A chunk ends at the image that reaches this number of pixels. If `size` is given, a chunk also has at most this number
+# of feature values.
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.

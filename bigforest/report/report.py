@@ -356,7 +356,7 @@ def _check_table(forest: Forest, source: Source) -> None:
 def worst_classes(forest: Forest) -> pl.DataFrame:
     """Return the _CLASSES classes of lowest recall, worst first.
 
-    The columns are class, rows, recall, precision, f1 and most_often, the class predicted for most of the wrong rows.
+    The columns are class, rows, recall, precision, f1 and most_often, the class most often predicted for wrong rows.
     """
     metrics, confusion = forest.oob.metrics, forest.oob.confusion
     assert confusion is not None
