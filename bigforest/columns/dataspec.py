@@ -53,9 +53,9 @@ class FeatureSpec:
     slot     row of the feature in the store's matrix of this width.
     column   column of the table that holds the feature: `a` for `a.b` and `a[3]`; None if its name is `name`.
     missing  True if some rows have no value; their code is 0.
-    fill     value of missing cells if trees split on projections (grow/filled_store.py), also of a feature without
-             any; else None.
-    other    value of unknown levels if levels of the category have values (store/levels.py), else None.
+    fill     number that replaces missing cells if trees split on projections (grow/filled_store.py). It is set even if
+             no cell is missing. None if trees do not split on projections.
+    other    number that replaces unknown levels if numbers replace the levels (store/levels.py); otherwise None.
     """
 
     name: str
@@ -71,12 +71,12 @@ class FeatureSpec:
 
     @property
     def splits_on_levels(self) -> bool:
-        """True for a category whose nodes split by levels, not by values of levels."""
+        """True for a category that is split by sets of levels."""
         return self.kind == "category" and self.fill is None
 
     @property
     def has_level_values(self) -> bool:
-        """True for a category whose nodes split by values of levels."""
+        """True for a category whose levels are replaced by numbers, which nodes split."""
         return self.kind == "category" and self.fill is not None
 
     @property
@@ -298,7 +298,7 @@ def code_width(codes: int) -> int:
 
 
 def max_number(rows: int, *, weighted: bool) -> int:
-    """Return the bound on the absolute whole numbers of regression targets, for this many rows."""
+    """Return the bound of the whole numbers q that store regression targets, for this many rows: |q| is smaller."""
     weight = min(rows * MAX_WEIGHT, MAX_BAG_WEIGHT) if weighted else rows
     return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
 
@@ -310,7 +310,10 @@ def _entries(record: Any) -> dict[str, Any]:
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
-    """Return a `kind` of JSON entries; `made` replaces some. Raises KeyError for unknown or missing entries."""
+    """Return an object of the class `kind` from JSON entries. Raises KeyError for unknown or missing entries.
+
+    made  values that replace entries.
+    """
     raw = {name: value for name, value in _USUAL.items() if name in kind.__dataclass_fields__} | raw  # type: ignore[attr-defined]
     if raw.keys() != kind.__dataclass_fields__.keys():  # type: ignore[attr-defined]
         raise KeyError(f"unknown or missing entries of {kind.__name__}")

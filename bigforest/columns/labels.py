@@ -122,7 +122,7 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
 
 
 def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
-    """Return the class code of each label, int32 [rows]: -1 for null and NaN, UNKNOWN for what is not a class."""
+    """Return the class code of each label, int32 [rows]: -1 for null and NaN, UNKNOWN if the label is not a class."""
     places = places_of(series, label_series(target))
     codes = places.cast(pl.Int32).fill_null(UNKNOWN).to_numpy().copy()
     missing = series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
@@ -131,14 +131,16 @@ def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
 
 
 def requested_codes(labels: Iterable[Any], target: TargetSpec) -> list[int]:
-    """Return the class codes of labels that an option names, as values or text; UNKNOWN for others."""
+    """Return the class codes of labels that an option names, as values or text; UNKNOWN if a label is not a class."""
     texts = [requested_text(label) for label in labels]
     return [int(code) for code in class_places(pl.Series(texts, dtype=pl.String), target)]
 
 
 def known_codes(series: pl.Series, spec: DataSpec, where: str) -> NDArray[np.int32]:
-    """Return `label_codes`, -1 also for words that mean a missing value. Raises DataError for a label that is not a
-    class; where: name of the table in the error."""
+    """Return `label_codes`, -1 also for words that mean a missing value. Raises DataError for other labels.
+
+    where  name of the table in the error.
+    """
     target, series = spec.target, without_words(series, spec.missing_words)
     codes = label_codes(series, target)
     if codes is None:

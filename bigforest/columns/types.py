@@ -4,11 +4,10 @@ The module knows the types that can be features, the types that can be compared,
 Training, prediction, scoring, groups and intervals all compare values by the rules of this module. Nulls and NaN are
 missing.
 
-Numbers (`numbers`): a cell is compared as float64. A date is a number of days since 1970, a time of nanoseconds since
-midnight. Datetimes (since 1970, in UTC if they have a time zone) and durations are counted in the unit of the type in
-training.
-A decimal, or an integer beyond 2**53, is the nearest float64. The order of values is kept. Encoding refuses a column
-in which two values become the same number (encode/values.py), so the order is strict.
+Numbers (`numbers`): a cell is compared as float64. A date is the number of days since 1970, a time the number of
+nanoseconds since midnight. A datetime (since 1970, in UTC if it has a time zone) and a duration are numbers of the unit
+of the type in training. A decimal, or an integer beyond 2**53, is the nearest float64. The order of values is kept.
+Encoding refuses a column in which two values become the same number (encode/values.py), so the order is strict.
 
 Levels, classes and names of groups (`level_text`, `level_codes`, `places_of`): a cell is compared by its text, without
 spaces around it. Other libraries and formats store the same value in other types:
@@ -50,7 +49,7 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
-# float64 has all whole numbers up to the first, and all powers of ten up to the second.
+# float64 represents all whole numbers up to _EXACT_WHOLE, and all powers of ten up to _EXACT_DIVISOR.
 _EXACT_WHOLE = 2**53
 _EXACT_DIVISOR = 10**22
 
@@ -205,7 +204,7 @@ def kind_of(dtype: pl.DataType | str) -> Kind:
 
 
 def divisor_of(dtype: pl.DataType) -> int:
-    """Return the divisor of `physical` values: 10**scale for decimals, else 1."""
+    """Return the divisor of `physical` values: 10**scale for decimals, otherwise 1."""
     return int(10**dtype.scale) if isinstance(dtype, pl.Decimal) else 1
 
 
@@ -237,6 +236,7 @@ def is_plain(dtype: pl.DataType) -> bool:
 
 
 def _within(name: str, outer: FlatColumn) -> Iterable[tuple[str, FlatColumn]]:
+    """Yield the names and columns of the features in a nested column; other columns unchanged."""
     dtype = outer.dtype
     if isinstance(dtype, pl.Struct):
         for place, field in enumerate(dtype.fields):
@@ -321,7 +321,7 @@ def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
 def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.float64]:
     """Return the code of each cell of a category, float64 [rows]: `first` plus its place among the levels of training.
 
-    first  code of the first level: 1 if values were missing in training, else 0.
+    first  code of the first level: 1 if values were missing in training, otherwise 0.
 
     An unknown level has the code first + len(levels), a missing value NaN.
     """

@@ -8,10 +8,10 @@ processes as there are processors. The new wheel is written next to the given on
 of Python on this platform. It also works with other versions of Numba and NumPy and on other processors: kernels that
 do not fit are not read, and are compiled.
 
-A kernel is compiled for the types of its arguments: the kind of forest (warm_up.py), the type of numbers with which
-rows are routed through trees (bytes, float32 or float64), row weights, and options. So all operations on a forest are
-done here with each kind, type and option that has kernels of its own. tests/shipped.py, which CI runs on a
-wheel, fails if a kernel is missing.
+A kernel is compiled for the types of its arguments. They depend on the kind of forest (warm_up.py), on the type of
+numbers with which rows are routed through trees (bytes, float32 or float64), on row weights, and on options. Therefore
+all operations on a forest are done here with each kind, type and option that has kernels of its own. tests/shipped.py,
+which CI runs on a wheel, fails if a kernel is missing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from bigforest.simulation.simulate import simulate
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.training.train import train
 
-_INSIDE = Path(*SHIPPED.parts[-3:])
+_INSIDE = Path(*SHIPPED.parts[-3:])  # folder of the compiled kernels within a wheel
 _IN_A_PROCESS = """
 import sys
 from pathlib import Path
@@ -74,8 +74,8 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
     cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there,
            with the variables NUMBA_* of `_compile`, are not compiled again.
 
-    Raises ConfigError if the kernels in the wheel are not those of this installation, for levels that this processor
-    does not have, for a file that is not a wheel, and if compiling or packing fails.
+    Raises ConfigError if the sources in the wheel differ from this installation, if this processor does not have a
+    level, if the file is not a wheel, and if compiling or packing fails.
     """
     if missing := [level for level in levels if level not in levels_of_host()]:
         raise ConfigError(f"this processor cannot compile for {', '.join(missing)}; build on one that has the level")
@@ -144,8 +144,8 @@ _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
 # category alone. Bytes with missing values are routed as float32 with missing values, so tables of float32 are made
 # with "category" only.
 _GAPS = ("number", "both", "category")
-# Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Those of one
-# family are in Family.variants.
+# Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Options of a
+# single family are in Family.variants.
 _BAGGED: list[dict[str, Any]] = [
     {"max_bins": 4},
     {"replace": False, "sample_fraction": 0.5},
@@ -278,8 +278,7 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 
 def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
-    """Compute parts of an explanation: all `parts` for training rows, and those on out-of-bag rows also for new rows.
-
+    """Compute parts of an explanation for training rows. Compute parts that use out-of-bag rows also for new rows.
     One call for all parts takes a quarter of the time of a call for each part. If a part is refused, each part gets its
     own call, and refused parts are skipped.
     """

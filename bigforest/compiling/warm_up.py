@@ -35,7 +35,7 @@ class ForestKind(NamedTuple):
 
     categories  True if the table has a category with missing values.
     regression  True if the target is a number.
-    options     options of training that select the kernels.
+    options     training options of the kind.
     """
 
     categories: bool
@@ -98,7 +98,7 @@ def warm_up(
 ) -> list[str]:
     """Compile the kernels for some kinds of forests in advance.
 
-    Kernels are cached for all processes of this machine, and cached ones are not compiled again. Several kinds are
+    Kernels are cached for all processes of this machine, and cached kernels are not compiled again. Several kinds are
     compiled in parallel, by as many processes as there are processors.
 
     Parameters

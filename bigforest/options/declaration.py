@@ -104,6 +104,7 @@ class Declared:
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
     def of(self, family: str) -> bool:
+        """Return True if a family of the package has the option."""
         return not self.option.families or family in self.option.families
 
     def check(self, value: object) -> None:
@@ -157,11 +158,11 @@ def declared_options(cls: type) -> dict[str, Declared]:
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...] = ()) -> None:
-    """Raise ConfigError if an option has a value that it cannot have, or belongs to other families and is set.
+    """Raise ConfigError for a value that an option cannot have, and for an option of other families that is set.
 
     values  object with an attribute for each option
     family  family of the package whose options are allowed
-    lacked  options of that family that are not allowed
+    lacked  options of `family` that are not allowed
     """
     for name, entry in options.items():
         value = getattr(values, name)

@@ -9,7 +9,8 @@ from bigforest.errors import ConfigError, listed
 from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
 from bigforest.options.values import Task
 
-# For each family: the family of the package whose options it has; options of that family that it lacks; its tasks.
+# For each family: its base family, which is the family of the package whose options it has; the options of the base
+# family that it lacks; its tasks.
 _FAMILIES: dict[str, str] = {name: OPTIONS_OF.get(name, name) for name in TASKS_OF}
 _LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
@@ -22,7 +23,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
     lacks  options of `options_of` that the family does not have
 
-    Raises ConfigError for the name of a family of the package, or if `options_of` is not one.
+    Raises ConfigError if `name` is a family of the package, or if `options_of` is not.
     """
     if name in TASKS_OF or options_of not in TASKS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
@@ -63,7 +64,10 @@ def check_impurity(impurity: str, task: Task) -> None:
 
 
 def base_family(family: object) -> str:
-    """Return the family of the package whose options this family has: itself for one of the package; "" if unknown."""
+    """Return the family of the package whose options this family has; "" for an unknown family.
+
+    A family of the package is its own base family.
+    """
     return _FAMILIES.get(family, "") if isinstance(family, str) else ""
 
 

@@ -77,8 +77,10 @@ def explicit_options(function: _Function) -> _Function:
 
 
 def with_options_of(other: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Wrap a function that takes `**options`: its signature has the options of `other`, and an unknown keyword raises
-    ConfigError as in `explicit_options`."""
+    """Wrap a function that takes `**options`, so that its signature has the options of `other`.
+
+    An unknown keyword raises ConfigError as in `explicit_options`.
+    """
     options = [parameter for name, parameter in inspect.signature(other).parameters.items() if name in OPTIONS]
 
     def wrapped(function: _Function) -> _Function:

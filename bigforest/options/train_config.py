@@ -43,7 +43,7 @@ _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 
 class TaskDefaults(NamedTuple):
-    """Defaults, for a task, of options that are None."""
+    """Defaults of a task for options that are None."""
 
     impurity: Impurity
     min_leaf: int
@@ -159,7 +159,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def only_task(self) -> Task | None:
-        """The given task; without one, the only task that all options support, or None if they support both or none."""
+        """The given task, or the only task that all options support; None if they support both tasks, or neither."""
         if self.task is not None:
             return self.task
         possible: list[Task] = []

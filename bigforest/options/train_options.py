@@ -26,13 +26,12 @@ from bigforest.options.values import (
     Ties,
 )
 
-# Families with options in common: those that draw features or axes in each node; propose directions; rotate the table;
-# use subspaces. Only families that compare splits by impurity (BY_IMPURITY) support weights.
-_DRAWING = ("axis", "tree", "rotation")
-_OBLIQUE = ("sparse-oblique",)
-ROTATING = ("rotation",)
-_SUBSPACES = ("subspace-cap", "subspace-perceptron")
-BY_IMPURITY = (*_DRAWING, *_OBLIQUE)
+# Families with options in common.
+_DRAWING = ("axis", "tree", "rotation")  # draw features or axes in each node
+_OBLIQUE = ("sparse-oblique",)  # draw directions in each node
+ROTATING = ("rotation",)  # rotate the table for each tree
+_SUBSPACES = ("subspace-cap", "subspace-perceptron")  # draw subspaces of the features
+BY_IMPURITY = (*_DRAWING, *_OBLIQUE)  # compare splits by impurity; only these support weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +70,10 @@ class TrainOptions:
         help="Number of features drawn per node: a rule, a count, or a fraction of all.",
         more=(
             '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
-            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt, or four "
-            "times as many or half if small forests have a clearly lower out-of-bag error with them. With boosting it "
-            "is always sqrt. The default for regression is half, with `min_leaf` 2, or all, with `min_leaf` 1, if "
-            "small forests have a lower out-of-bag error with all."
+            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
+            "four times as many features, or half of all, if small forests have a clearly lower out-of-bag error with "
+            "this number. With boosting it is always sqrt. The default for regression is half, with `min_leaf` 2. It "
+            "is all, with `min_leaf` 1, if small forests have a lower out-of-bag error with all."
         ),
     )
     feature_fraction: float | None = option(
@@ -110,7 +109,7 @@ class TrainOptions:
         panel=TREES,
         min=2,
         help="Minimum number of bag rows in a node that is split.",
-        more="With weights, the first two rows may weigh little; each further row counts as one of mean weight.",
+        more="With weights, a node that is split must weigh more than `min_split` - 2 rows of mean weight.",
     )
     min_leaf: int | None = option(
         None,
@@ -119,7 +118,7 @@ class TrainOptions:
         max=2**62,
         unset="1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all",
         help="Minimum number of bag rows in a leaf.",
-        more="With weights, the first row may weigh little; each further row counts as one of mean weight.",
+        more="With weights, a leaf must weigh more than `min_leaf` - 1 rows of mean weight.",
     )
     max_leaf_nodes: int | None = option(
         None,
@@ -225,7 +224,7 @@ class TrainOptions:
             "the number of rounds, and all or half of the mean, by the loss of rows that a sequence does not use. It "
             "keeps the stage if this loss clearly decreases. It grows no stage for tables of fewer than 600 rows, "
             "without out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more than 256. "
-            "Quantiles, proximities and votes remain those of the forest without the stage."
+            "Quantiles, proximities and votes are computed without the stage."
         ),
     )
     stop_oob: float | None = option(
@@ -305,7 +304,7 @@ class TrainOptions:
         unset="1 for all",
         help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
         more=(
-            "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
+            "The weight of a row is multiplied by the weight of its class (1 for classes that are not named). "
             '"balanced" is rows / (classes * rows of the class): with `sampling` "stratified" in every bag, otherwise '
             "in the table. In Python also a mapping of classes to weights."
         ),
@@ -336,8 +335,8 @@ class TrainOptions:
         unset="none",
         help="Text in CSV files that means a missing value, in every column.",
         more=(
-            "An empty cell is missing anyway, and among numbers and dates also NA and the like. -999 is missing also "
-            "as -999.0. The forest reads features, targets and groups of intervals in the same way, from any table."
+            "An empty cell is missing anyway, and among numbers and dates also NA and the like. -999 also means "
+            "-999.0. Predictions read features, targets and groups of intervals in the same way, from any table."
         ),
     )
     min_level: str | int | None = option(
@@ -350,10 +349,10 @@ class TrainOptions:
         unset="5, more if the levels of a category differ little",
         help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
         more=(
-            "The largest levels of a node are always split separately: as many as the number of its rows has binary "
-            "digits, 10 for 1,000. The default is half the ratio of two variances of the target, within the levels of "
-            "a category and between them, at least 5 and at most 1,000. Each category has its own. Where trees split "
-            "on projections, all levels of fewer rows in the table have the same number."
+            "The largest levels of a node are always split separately: 10 levels in a node of 1,000 rows, which is the "
+            "number of binary digits of 1,000. The default is half the ratio of two variances of the target, within "
+            "the levels of a category and between them, at least 5 and at most 1,000. Each category has its own "
+            "default. If trees split on projections, the levels with fewer rows in the table all have the same number."
         ),
     )
     keep_targets: bool = option(
@@ -442,8 +441,8 @@ class TrainOptions:
         help="Feature to build axes from, or auto to select them; every other feature is an axis of its own.",
         more=(
             "Irrelevant columns degrade every axis that contains them. auto ranks the features by the out-of-bag gain "
-            "of their splits. It uses the leading ones for which small forests have the lowest out-of-bag error, or "
-            "all features."
+            "of their splits. It uses the leading features with which small forests have the lowest out-of-bag error, "
+            "or all features."
         ),
     )
     subspace: str | int | None = option(
@@ -460,7 +459,7 @@ class TrainOptions:
         "tree",
         families=_SUBSPACES,
         help="Draw a different subspace for each tree, or one for each node.",
-        more="With node, a node uses all features if those of its subspace cannot split it.",
+        more="With node, a node uses all features if the features of its subspace cannot split it.",
     )
     steps: int = option(
         50,

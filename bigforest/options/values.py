@@ -69,13 +69,16 @@ def plain(value: Any) -> Any:
 
 
 def sizes_of(value: int | str) -> tuple[int, ...]:
-    """Return sizes of subspaces, all different, from one size or a text such as 50,100,200. Raises ConfigError."""
+    """Return the sizes of subspaces, from one size or a text such as 50,100,200.
+
+    Raises ConfigError for too many or equal sizes.
+    """
     sizes = _numbers_of(value, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
         raise ConfigError(f"{api('subspace')} must be at most {MAX_SIZES} sizes, not {len(sizes)}")
     if len(set(sizes)) < len(sizes):
         raise ConfigError(
-            f"{api('subspace')} must be different sizes, which the trees have in turn, not {value!r}: give each once"
+            f"{api('subspace')} must be different sizes, which the trees use in turn, not {value!r}: give each once"
         )
     return sizes
 

@@ -73,7 +73,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         Number of trees, or the maximum with `stop_oob`. Must be 1 for the family tree.
     min_samples_split : int or float, default=2
         Minimum number of bag rows in a node that is split. A float is a fraction of the rows, rounded up. With
-        weights, the first two rows may weigh little; each further row counts as one of mean weight.
+        weights, the node must weigh more than `min_samples_split` - 2 rows of mean weight.
     min_weight_fraction_leaf : float, default=0.0
         Minimum share of the total weight in a leaf; without weights, of the number of rows.
     max_samples : int or float, default=None

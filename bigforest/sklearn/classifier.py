@@ -34,9 +34,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         family: "sqrt", or more if small forests have a clearly lower out-of-bag error with them; all for tree and
         rotation. A feature that is constant in the node does not use up a draw: see `constants`.
     min_samples_leaf : "auto", int or float, default="auto"
-        Minimum number of bag rows in a leaf. A float is a fraction of the rows, rounded up. With weights, the first row
-        may weigh little; each further row counts as one of mean weight. "auto" is 1, or 2 if a class weighs more than
-        twice another.
+        Minimum number of bag rows in a leaf. A float is a fraction of the rows, rounded up. With weights, the leaf must
+        weigh more than `min_samples_leaf` - 1 rows of mean weight. "auto" is 1, or 2 if a class weighs more than twice
+        another.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".

@@ -38,8 +38,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         not use up a draw: see `constants`.
     min_samples_leaf : "auto", int or float, default="auto"
         Minimum number of bag rows in a leaf. A float is a fraction of the rows, rounded up. "auto" is 2, or 1 if all
-        features are drawn because of a lower out-of-bag error (see `max_features`). With weights, the first row may
-        weigh little; each further row counts as one of mean weight.
+        features are drawn because of a lower out-of-bag error (see `max_features`). With weights, the leaf must weigh
+        more than `min_samples_leaf` - 1 rows of mean weight.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree.

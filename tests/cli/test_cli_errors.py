@@ -118,7 +118,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "a size twice": (
         lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "1, 1"],
-        "--subspace must be different sizes, which the trees have in turn, not '1, 1': give each once",
+        "--subspace must be different sizes, which the trees use in turn, not '1, 1': give each once",
     ),
     "no sizes": (
         lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "1;2"],
