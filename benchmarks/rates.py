@@ -42,7 +42,7 @@ ROWS_SHARE = 8
 # The tasks that grow subtrees and finish them.
 SUBTREES = ("grow_subtree_task", "look_up_thresholds", "write_assemblies")
 # Those that find and count the votes of rows out of bag, and those that write the rows of the report.
-VOTING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
+VOTING = ("cut_exactly", "route_left_out", "join_runs", "tally_range")
 WRITING = ("write_report_rows", "read_area")
 
 

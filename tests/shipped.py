@@ -38,7 +38,9 @@ from bigforest.kernels.compiler import jit
 from bigforest.kernels.compiler.cache import folders
 
 _ROWS = 1000
-_PASSES = GrowPlan(workers=2, limits=MemoryLimits(rows=300, keys=1000, cells=1 << 14, room=1 << 20), group=2, memory=0)
+_PASSES = GrowPlan(
+    workers=2, limits=MemoryLimits(rows=300, collects=1000, cells=1 << 14, room=1 << 20), group=2, memory=0
+)
 _BESIDE = ["weight", "group"]
 # Options that are tried together hide nothing of each other, and are for the same trees.
 _BAGGED: list[dict[str, Any]] = [

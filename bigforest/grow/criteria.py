@@ -32,7 +32,8 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.store.store import Store
 
-# Statistics (out_of_core/context.py): of a node or a side of a split int64 [scored], of several splits [splits, slots].
+# Statistics of a node, or of the left side of a split: int64 [scored]. Statistics of several splits or buckets: int64
+# [n, slots]. `scored` and `slots` are properties of NodeStats (out_of_core/context.py).
 Sides = NDArray[np.int64]
 
 
@@ -145,8 +146,8 @@ class PoissonCriterion(_NumberCriterion):
         if least < zero or most <= zero:
             wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
             raise DataError(
-                f"target {target.name!r} {wrong}, and the Poisson deviance is for numbers of which none is below 0 and "
-                f"some are above; choose another {api('impurity')} or metric, or convert the target"
+                f"target {target.name!r} {wrong}, and the Poisson deviance needs targets of at least 0, some of them "
+                f"above 0; choose another {api('impurity')} or metric, or convert the target"
             )
 
     def zero(self, target: TargetSpec) -> float:

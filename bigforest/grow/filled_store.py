@@ -6,8 +6,8 @@ others. So if the mean is a value of the feature or lies within a bin, missing c
 there is none, the number just below all finite values; if that is not finite, the mean. If only one finite value or bin
 occurs, 0 takes the place of the mean, or 1 if its lowest value is 0. Without finite values, missing cells get 0.
 
-If the training table has no missing values of a feature, a table to predict still may. Its missing cells get the mean
-of the first training rows, as float32 (`usual_value`).
+A table to predict may have missing values of a feature that has none in the training table. These cells get the mean of
+the first training rows, as float32 (`usual_value`).
 
     values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
 
@@ -15,7 +15,7 @@ Each level of a category gets a number (`level_values`), from a mean over its ro
 the share of the second of two classes, and with more classes the mean coefficient of the class in the first principal
 component of the class shares (kernels/scan/level_order.py). The means are scaled: the lowest becomes 0, the highest 1.
 A level of fewer than `min_level` rows gets the mean of all rows, because the mean of a few rows would tell trees the
-targets of these rows. A level that did not occur gets the same. Missing is one more level. Each row counts once,
+targets of these rows. A level that did not occur gets this mean, too. Missing is one more level. Each row counts once,
 whatever its weight; rows that are held out do not count.
 
 The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk does not contain them; a
@@ -122,7 +122,7 @@ def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
     counts  int64 [groups, classes], no group without rows
 
-    In whole numbers, as kernels/scan/level_order.py finds it in a node.
+    It is computed in whole numbers, as in kernels/scan/level_order.py for a node.
     """
     weight = counts.sum(axis=1)
     start = draw_rows(np.uint64(0), np.arange(counts.shape[1], dtype=np.uint64))
@@ -202,6 +202,7 @@ def usual_value(store: Store, feature: int) -> float:
 
 
 def _finite_codes(store: Store, feature: int) -> range:
+    """Return the codes of the finite values of a feature."""
     first = int(store.spec.features[feature].missing)
     values = store.low(feature)[first:]
     return range(first + int(values.searchsorted(-np.inf, "right")), first + int(values.searchsorted(np.inf)))

@@ -131,13 +131,12 @@ class Grower:
         """
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
-        draws, in_memory = max_bag_rows(store, config), self._plan.limits is None
-        check_draws(draws, in_memory=in_memory, category=bool(store.shape.extras.category))
+        draws, by_passes = max_bag_rows(store, config), self._plan.limits is not None
+        check_draws(draws, in_memory=not by_passes, category=bool(store.shape.extras.category))
         self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None
         self._folder = Path()
         self._executor = resources.executor(self._plan.workers)
-        by_passes = self._plan.limits is not None
         with compiling(kernels_of(store.shape.extras, config, by_passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, by_passes, resources.scratch)
         self._keep = keep and self._plan.keeps
@@ -324,7 +323,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
 
 
 def _rows_of_bags(shared: SharedInputs, trees: range, bags: list[NDArray[np.uint16]]) -> TreeRows:
-    """Return the rows of bags as items, and the roots of the trees; bags: multiplicity of each row in each bag."""
+    """Return the rows of the bags as items, and the roots of the trees; bags: uint16 [rows] for each tree."""
     items = [_bag_items(shared, tree, bag) for tree, bag in zip(trees, bags, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in items)], dtype=np.uint64)
     roots = Roots(start, root_key(shared.sampler.config, np.arange(trees.start, trees.stop)))
@@ -419,7 +418,11 @@ def forget_shared(store: Store, config: TrainConfig) -> None:
 
 
 def rules_of(store: Store, config: TrainConfig) -> Rules:
-    """Return the stopping rules and options of the trees of a forest."""
+    """Return the stopping rules and options of the trees of a forest.
+
+    `min_split` and `min_leaf` count rows. With weights they are scaled by the mean weight of a row, except that 2 and 1
+    still allow every split.
+    """
     config = config.for_task(store.spec.target.task)
     mean = store.spec.searched_weight
     columns = family_of(config).drawn_from(len(store.spec.features), config)

@@ -51,15 +51,15 @@ _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART_ROWS = 1 << 16
 # Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
-# trees save tasks: at most _MAX_TREES_OF_CLUSTER, or more if their rows take at most _WAITING_BYTES.
+# trees save tasks: _MAX_TREES_OF_CLUSTER trees, or as many as fit in _WAITING_BYTES if those are more.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
 # Trees of at least _SPREAD_ROWS bag rows are divided among the workers of a cluster if there are fewer parts than tasks
-# that run at once. There are about _SUBTREES subtrees for each of these, so that none waits long for the largest one.
+# that run at once. There are about _SUBTREES subtrees for each task, so that no task waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# With boosting, all rows are routed through each grown tree. Bytes of a node and its ballot for that, without counts.
+# With boosting, all rows are routed through each grown tree. Bytes for that of a node and its ballot, without counts.
 _BOOSTED_NODE_BYTES = 48
 # Bytes of the weight of a row.
 _WEIGHT_BYTES = 8
@@ -137,10 +137,10 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosting only grows in memory
         limits = limits_for(shape, config, needs, workers, budget)
         if limits is not None:
-            parts = NodeStats.of(shape).slots
+            slots = NodeStats.of(shape).slots
             kind = PROJECTIONS if family.uses_values else CODES
-            buckets = needs.drawn * histogram_buckets(shape.rows, parts, limits.cells, kind)
-            root = needs.asks or max(buckets, shape.extras.category) * parts
+            buckets = needs.drawn * histogram_buckets(shape.rows, slots, limits.cells, kind)
+            root = needs.asks or max(buckets, shape.extras.category) * slots
             lists = _LEVEL_SET_BYTES * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
             most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, needs, limits))
             group = max(1, min(most, 2 * limits.room // root, lists))
@@ -181,7 +181,7 @@ def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int) -> int:
-    """Return the further memory for finding the leaves of out-of-bag rows, when the rows of the bags are freed.
+    """Return the further memory for finding the leaves of out-of-bag rows, after the rows of the bags were freed.
 
     nodes  nodes of all trees of a call together
     """

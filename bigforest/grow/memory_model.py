@@ -24,7 +24,7 @@ NODE = 60
 _CUT_NODE = 48
 # Bytes of a node of a row group on its way into a Parquet file, except for its counts.
 _WRITTEN = 200
-# Bytes of a level that a node lists, which counts twice because lists are copied; of one on its way into Parquet.
+# Bytes of a level that a node lists, twice because lists are copied; and of such a level on its way into Parquet.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
 # Bytes of a level while its value is found: sizes and groups 24, the value in single precision and in a dictionary 12.
@@ -48,24 +48,24 @@ class TreeMemory(NamedTuple):
 
 
 class PassMemory(NamedTuple):
-    """Bytes of growing by passes, in addition to what all families need, and the number of passes.
+    """Memory of growing by passes, in addition to what all families need, and the number of passes.
 
-    drawn    most histograms of a node (a number)
-    block    of the current block, in each task
-    picked   of the rows of the block by node, in each task that writes them to disk
-    row      of a row of a subtree: its columns
-    spilled  of a row of a subtree on disk: its columns
-    node     of a node of a finished subtree
-    kept     for all trees that grow together
-    scored   of a collected row, while its node is scored
-    asks     counts that a node requests at once, if fixed (a number)
+    drawn    most histograms of a node
+    block    bytes of the current block, in each task
+    picked   bytes of the rows of the block by node, in each task that writes them to disk
+    row      bytes of a row of a subtree: its columns
+    spilled  bytes of a row of a subtree on disk: its columns
+    node     bytes of a node of a finished subtree
+    kept     bytes for all trees that grow together
+    scored   bytes of a collected row, while its node is scored
+    asks     counts that a node requests at once; 0 if they depend on its rows
     level    passes for a level of the trees
     before   passes before the first level
-    trained  of a row of a node while a perceptron is trained in memory
+    trained  bytes of a row of a node while a perceptron is trained in memory
     epochs   training passes of a perceptron. A level takes one more pass if the rows of a node fit in memory, else
              epochs + 1 more
-    decoded  of a row in scratch, if values are written to scratch first
-    sweeps   how often codes are read for each range of a dictionary that is in memory at a time
+    decoded  bytes of a row in scratch, if values are written to scratch first
+    sweeps   number of times that codes are read for each range of a dictionary
     """
 
     drawn: int

@@ -36,7 +36,7 @@ _KERNEL_OPTIONS = (
 )
 _ROWS = 64
 # Few buckets of many codes each, so that passes open buckets, and some nodes need several passes for that.
-_LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
+_LIMITS = MemoryLimits(rows=12, collects=_ROWS, cells=4, room=1)
 # Functions, and seconds to compile them, in addition to Family.compiling: with categories or missing values, and by
 # passes. The seconds are estimates: other processors differ by a factor of two and more.
 _MIXED = (36, 8.0)

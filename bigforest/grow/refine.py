@@ -44,16 +44,17 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
-# Chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and therefore few rounds.
+# Values of StageRules, chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and
+# therefore few rounds.
 RATE = 0.5
 LEAVES = 15
+LEAST_ROWS = 10
 PENALTY = 1.0
 SMOOTH = 10.0
 # Share of the features that a tree with several outputs draws, because its sums take longer. A tree with one output
 # uses all.
 _SHARE_OF_SEVERAL = 0.4
-LEAST_ROWS = 10
-# Most bins of a numeric feature, including that of missing values: one for each _BIN_ROWS rows, but not fewer than
+# Most bins of a numeric feature, including the bin of missing values: one for each _BIN_ROWS rows, but not fewer than
 # _LEAST_BINS, and less than BINS.
 _BIN_ROWS, _LEAST_BINS = 128, 32
 # Rows of the table that are read at a time. Rows of each code are counted if a feature is a category, or has at most

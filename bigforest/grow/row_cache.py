@@ -1,4 +1,4 @@
-"""Codes of a table by rows, which growing in memory reads in addition to those by columns.
+"""Codes of a table by rows, which growing in memory reads in addition to codes by columns.
 
 The copy of a whole table is made once in each process (`row_cache_of`).
 """

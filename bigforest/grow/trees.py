@@ -1,4 +1,4 @@
-"""Trees in codes, as kernels grow them (`CodeTree`), converted to the two forms that follow.
+"""Convert trees in codes, as kernels grow them (`CodeTree`), to two other forms.
 
     CodeTree ── tree_arrays: thresholds, weights, gains ──► TreeArrays, the columns of the forest table
                                                                 │ split_arrays, splits_of
@@ -43,7 +43,7 @@ from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.kernels.tree.finalize import finalize_nodes
 from bigforest.store.store import Dictionaries
 
-# Bytes of a core's second-level cache that the rows of a node may fill.
+# Rows of a node are read by rows if their codes take at most this many bytes of a core's second-level cache.
 _CACHE_BYTES = 768 * 1024
 
 
@@ -161,22 +161,24 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
     rows: tuple[NDArray[Any], ...] = by_row[:3]
     u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
     widths, room = np.array([matrix.shape for matrix in columns], np.uint64).T.copy()
-    width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
-    reach = np.uint64(_CACHE_BYTES // width if width else 0)
+    row_bytes = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
+    reach = np.uint64(_CACHE_BYTES // row_bytes if row_bytes else 0)
     return CodeView(u8, u16, u32, r8, r16, r32, room, widths, codes.place, reach)
 
 
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
     """Return the arrays of TreeArrays that route rows, by name, for `splits_of`.
 
-    The levels of node i are level[lists[i]:lists[i + 1]], its terms term[parts[i]:parts[i + 1]] and their weights.
+    Node i lists level[level_start[i]:level_start[i + 1]]. Its terms are term_start[i]:term_start[i + 1]: their features
+    are in `term`, their weights in `weight`.
     """
     none = np.zeros(trees.feature.size + 1, np.int64)
-    lists, level = trees.levels or (none, np.empty(0, np.uint32))
-    parts, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
+    level_start, level = trees.levels or (none, np.empty(0, np.uint32))
+    term_start, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
     plain = ("feature", "right", "below", "above", "threshold", "default_left")
     arrays = {name: getattr(trees, name) for name in plain}
-    return arrays | {"lists": lists, "level": level, "parts": parts, "term": term, "weight": weight}
+    lists = {"level_start": level_start, "level": level}
+    return arrays | lists | {"term_start": term_start, "term": term, "weight": weight}
 
 
 def splits_of(
@@ -189,8 +191,9 @@ def splits_of(
 ) -> GrownSplits | ProjectedSplits:
     """Return the splits of trees for the kernels.
 
-    arrays     from `split_arrays`. Levels may be missing if no feature is a category, `above` and `threshold` if
-               `below` is the largest code of the table that goes left
+    arrays     from `split_arrays`. `level_start` and `level` may be missing if no feature is a category; `above` and
+               `threshold`, if `below` is the largest code of the table that goes left (out_of_core/out_of_bag.py
+               cut_exactly)
     projected  nodes split on projections
     decoded    rows have values in place of codes
     """
@@ -198,9 +201,10 @@ def splits_of(
     offsets, low, _ = dictionaries
     if projected:
         nodes = of["feature"], of["right"], of["threshold"]
-        return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], offsets, None if decoded else low)
+        return ProjectedSplits(*nodes, of["term_start"], of["term"], of["weight"], offsets, None if decoded else low)
     codes = of["feature"], of["right"], of["below"], of.get("above"), of.get("threshold"), of["default_left"]
-    lists = of.get("lists", read_only(np.empty(0, np.int64))), of.get("level", read_only(np.empty(0, np.uint32)))
+    level_start = of.get("level_start", read_only(np.empty(0, np.int64)))
+    lists = level_start, of.get("level", read_only(np.empty(0, np.uint32)))
     return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
 
 

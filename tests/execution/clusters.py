@@ -26,7 +26,7 @@ from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import frame
 
 CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
-BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
+BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, collects=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
 QUIET = {"dashboard_address": None, "silence_logs": 50}
 MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
 PERCEPTRONS = {"family": "subspace-perceptron", "subspace": "2,1", "max_epochs": 2}

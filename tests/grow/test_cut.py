@@ -39,7 +39,7 @@ CUTS: list[dict[str, Any]] = [
     {"max_leaf_nodes": 12, "min_impurity_decrease": 0.001, "ccp_alpha": 0.002},
 ]
 WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
-PASSES = GrowPlan(workers=2, limits=MemoryLimits(rows=40, keys=100, cells=64, room=1000), group=2, memory=0)
+PASSES = GrowPlan(workers=2, limits=MemoryLimits(rows=40, collects=100, cells=64, room=1000), group=2, memory=0)
 
 
 @st.composite

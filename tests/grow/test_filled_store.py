@@ -239,7 +239,7 @@ def assert_same_by_any_run(
     bigforest.train(store, out=folder / "resumed", **(options | {"trees": 1}))
     bigforest.train(resume=folder / "resumed", trees=3)
     assert_equal(rows_of(folder / "resumed"), expected)
-    limits = MemoryLimits(rows=30_000, keys=3_000, cells=1 << 10, room=1 << 15)
+    limits = MemoryLimits(rows=30_000, collects=3_000, cells=1 << 10, room=1 << 15)
     monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))
     bigforest.train(store, out=folder / "passes", **options)
     assert_equal(rows_of(folder / "passes"), expected)

@@ -56,7 +56,7 @@ def test_passes__of_two_sides_as_heavy_as_each_other(tmp_path: Path, cells: list
     frame = pl.DataFrame({"x": cells * 20, "y": ["no", "yes"] * 20})
     store = bigforest.encode_store(frame, tmp_path / "s", target="y")
     config = TrainConfig.of(trees=1, bootstrap=False, splitter=splitter).for_task("classification")
-    way = GrowPlan(1, MemoryLimits(rows=0, keys=10, cells=8, room=500), 1, 0)
+    way = GrowPlan(1, MemoryLimits(rows=0, collects=10, cells=8, room=500), 1, 0)
     assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
@@ -119,9 +119,9 @@ def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool
     config = TrainConfig(trees=2, seed=7, mtry=3, max_depth=9, splitter=splitter, **own)  # type: ignore[arg-type]
     config = config.for_task(store.spec.target.task)
     whole = parts(store, config, WHOLE)
-    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    tight = MemoryLimits(rows=40_000, collects=6_000, cells=1 << 10, room=1 << 13)
     if splitter == "best":
-        roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
+        roomy = MemoryLimits(rows=20_000, collects=1 << 20, cells=1 << 18, room=1 << 22)
         assert parts(store, config, GrowPlan(2, roomy, 2, 0), threads=2) == whole
     assert parts(store, config, GrowPlan(3, tight, 1, 0), threads=3) == whole
 

@@ -62,7 +62,7 @@ NUMBERS = {"task": "regression"}
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     store = bigforest.encode_store(wide_table(140_000, 3), tmp_path / "s", target="y", task=options.get("task"))
     config = TrainConfig.of(trees=2, seed=7, max_depth=6, **options)
-    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
+    tight = MemoryLimits(rows=40_000, collects=6_000, cells=1 << 10, room=1 << 15)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
@@ -74,7 +74,7 @@ def test_train__under_a_budget_gives_the_same_forest(
     table = wide_table(4_000, 2)
     options: dict[str, Any] = {"target": "y", "family": family, "task": task, "trees": 3, "threads": 1}
     whole = bigforest.train(table, out=tmp_path / "whole", **options)
-    limits = MemoryLimits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
+    limits = MemoryLimits(rows=500, collects=1_000, cells=1 << 8, room=1 << 12)
     monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))
     passes = bigforest.train(table, out=tmp_path / "passes", memory="2GB", scratch=tmp_path, **options)
     assert passes.nodes.collect().equals(whole.nodes.collect())

@@ -60,7 +60,7 @@ def ways(draw: st.DrawFn) -> GrowPlan:
     """Budgets from next to nothing to everything: nodes of any size by passes, few buckets, few keys."""
     limits = MemoryLimits(
         rows=draw(st.sampled_from([0, 1, 5, 20, 1000])),
-        keys=draw(st.sampled_from([1, 2, 10, 1000])),
+        collects=draw(st.sampled_from([1, 2, 10, 1000])),
         cells=draw(st.sampled_from([1, 8, 60, 1 << 18])),
         room=draw(st.sampled_from([1, 500, 1 << 20])),
     )
@@ -82,7 +82,7 @@ def test_passes__threshold_between_adjacent_numbers(tmp_path: Path, family: str)
     frame = pl.DataFrame({"a": [upper - 2.0**-52, upper] * 20, "b": [3.0, 5.0] * 20, "y": ["no", "yes"] * 20})
     store = store_of(frame, tmp_path)
     config = TrainConfig.of(trees=4, family=family, mtry=1, bootstrap=False, max_depth=1)
-    way = GrowPlan(1, MemoryLimits(rows=0, keys=10, cells=8, room=500), 2, 0)
+    way = GrowPlan(1, MemoryLimits(rows=0, collects=10, cells=8, room=500), 2, 0)
     assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
@@ -114,8 +114,8 @@ def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str
     store = store_of(wide_table(140_000, classes), tmp_path)
     config = TrainConfig(trees=2, seed=7, impurity=impurity, mtry=3, min_leaf=2, max_depth=10)
     whole = parts(store, config, WHOLE)
-    roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
-    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    roomy = MemoryLimits(rows=20_000, collects=1 << 20, cells=1 << 18, room=1 << 22)
+    tight = MemoryLimits(rows=40_000, collects=6_000, cells=1 << 10, room=1 << 13)
     assert parts(store, config, GrowPlan(2, roomy, 2, 0), threads=2) == whole
     assert parts(store, config, GrowPlan(3, tight, 1, 0), threads=3) == whole
 
@@ -129,7 +129,7 @@ def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str,
     group = None if options else "who"
     store = bigforest.encode_store(table, tmp_path / "s", target="y", exclude=["who"] if options else [], group=group)
     config = TrainConfig(trees=2, seed=7, group=group, sample_fraction=0.4, max_depth=8, **options)
-    tight = MemoryLimits(rows=20_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    tight = MemoryLimits(rows=20_000, collects=6_000, cells=1 << 10, room=1 << 13)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 

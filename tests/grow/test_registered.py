@@ -191,7 +191,7 @@ def test_criterion__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
 def test_criterion__over_several_blocks(tmp_path: Path) -> None:
     store = store_of(wide_table(140_000, 3), tmp_path)
     config = TrainConfig.of(trees=2, seed=7, max_depth=6, **HELLINGER)
-    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
+    tight = MemoryLimits(rows=40_000, collects=6_000, cells=1 << 10, room=1 << 15)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 

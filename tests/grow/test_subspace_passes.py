@@ -74,7 +74,7 @@ def test_passes__over_several_blocks(tmp_path: Path, family: str, per: str, bits
     config = TrainConfig.of(
         family=family, trees=3, seed=7, max_depth=5, subspace=20 if bits else 2, subspace_per=per, **epochs
     )
-    tight = MemoryLimits(rows=40_000, keys=1, cells=4, room=1, training=2_000_000)
+    tight = MemoryLimits(rows=40_000, collects=1, cells=4, room=1, training=2_000_000)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 

@@ -631,7 +631,7 @@ def test_criteria__poisson_is_the_deviance() -> None:
         ours.predict(X_NUMBERS), ours.set_params(criterion="squared_error").fit(X_NUMBERS, counts).predict(X_NUMBERS)
     )
     for wrong in (-counts, np.zeros(200)):
-        with pytest.raises(BigForestError, match="the Poisson deviance is for numbers of which none is below 0"):
+        with pytest.raises(BigForestError, match="the Poisson deviance needs targets of at least 0"):
             BigForestRegressor(criterion="poisson").fit(X_NUMBERS, wrong)
 
 

@@ -35,7 +35,7 @@ from bigforest.training.run import grow_forest
 from tests.encoded import encode
 
 ROWS = BLOCK_ROWS * 3 // 2
-PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)
+PASSES = GrowPlan(1, MemoryLimits(rows=5_000, collects=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)
 
 
 def make(folder: Path, **options: Any) -> Path:

@@ -128,7 +128,9 @@ def test_train__stops_the_same_by_passes_and_in_larger_rounds(
 ) -> None:
     table = frame() if case == "classes" else frame().with_columns(size=pl.col("size").cast(pl.String))
     bigforest.train(table, out=tmp_path / "f", **OPTIONS)
-    limits = MemoryLimits(rows=30, keys=200, cells=1 << 10, room=1 << 14, routed=1 << 12) if case == "classes" else None
+    limits = (
+        MemoryLimits(rows=30, collects=200, cells=1 << 10, room=1 << 14, routed=1 << 12) if case == "classes" else None
+    )
     monkeypatch.setattr(growing, "choose_grow_plan", lambda *_: GrowPlan(2 if limits else 37, limits, 23, 10**9))
     bigforest.train(table, out=tmp_path / "g", **OPTIONS)
     assert files(tmp_path / "f") == files(tmp_path / "g")

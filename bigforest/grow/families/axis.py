@@ -82,22 +82,22 @@ class RandomSearch(FeatureSearch):
         elif self._is_number(feature, answer):
             self._cut_number(feature, int(answer.low), int(answer.high))
 
-    def _cut_number(self, feature: int, least: int, high: int) -> None:
-        """Draw a cut between the codes `least` and `high`, and request the counts above it. If the codes are equal,
+    def _cut_number(self, feature: int, low: int, high: int) -> None:
+        """Draw a cut between the codes `low` and `high`, and request the counts above it. If the codes are equal,
         offer to split off the missing values."""
-        if least == high:
+        if low == high:
             self._offer_missing(feature)
             return
         assert self.context.values is not None
         values = dictionary_of(self.context.values)
-        code, last = draw_cut(values, np.uint64(feature), np.uint64(least), np.uint64(high), self.key)
+        code, last = draw_cut(values, np.uint64(feature), np.uint64(low), np.uint64(high), self.key)
         self._cuts[feature] = 2 * feature + (last and feature in self._missing), int(code)
         self.pending.append(Histogram.ranges(feature, None, int(code) + 1, high, _FEW))
 
     def _offer_cut(self, feature: int, above: Counts) -> None:
         number, code = self._cuts[feature]
         left = self.scorer.total - above
-        if number % 2:
+        if number % 2:  # missing values go right
             left -= self._missing[feature]
         self.scorer.offer(number, np.array([code]), left[np.newaxis])
 

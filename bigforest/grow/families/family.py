@@ -76,11 +76,11 @@ class Family(ABC):
         return features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """Return an estimate of the most terms of a node of a table of this many features; 0 without oblique nodes."""
+        """Return an estimate of the most terms of a node; 0 without oblique nodes. `features`: of the table."""
         return 0.0
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
-        """Return an estimate of how many values a node reads of each row: columns, or terms of projections."""
+        """Return an estimate of the values that a node reads of each row: columns, or terms of projections."""
         columns = self.drawn_from(features, config)
         if config.feature_fraction is not None:
             return config.feature_fraction * columns

@@ -209,7 +209,7 @@ def is_float32(values: NDArray[np.float64]) -> bool:
 def code_columns(
     columns: Iterable[NDArray[Any]], count: int, rows: int, used: NDArray[np.int64] | None = None
 ) -> tuple[Codes, Dictionaries]:
-    """Rank the values of `count` columns, without NaN, as a table: codes of 4 bytes, and the distinct values of each.
+    """Rank the values of `count` columns, without NaN, as a table: codes of 4 bytes, and the dictionary of each.
 
         column   0.5  0.1  0.5        codes   1  0  1        values   0.1  0.5
 
@@ -233,7 +233,7 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
-    """Return True if all values are whole numbers of size at most `most`; with `most` infinite, infinity is one.
+    """Return True if all values are whole numbers of absolute value up to `most`; infinite ones count if `most` is.
 
     Reads chunks, as the array may be mapped.
     """

@@ -7,7 +7,7 @@ For each tree:
 3. Grow the tree on these codes as on features.
 4. Write its nodes as terms in the units of the table (`in_terms`).
 
-If `axes_from` names some features, each of the others is an axis of its own (`with_others`).
+If `axes_from` names some features, each other feature is an axis of its own (`with_others`).
 
 By passes a block of values is projected on the axes of each tree (`RotationTable.view`). Families with other axes
 override `RotationFamily.axes`.

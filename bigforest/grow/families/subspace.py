@@ -84,7 +84,7 @@ _ROWS = 4096
 TRAINED_ROW = 8
 # Some rows of a node, in order: their columns, and items numbered from 0.
 RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
-# Further bytes of a row of a growing tree: the row by class 4, its projection 8.
+# Further bytes of a row of a growing tree: its place in the order by class 4, its projection 8.
 _WEIGHED = 12
 
 
@@ -152,13 +152,13 @@ def _permuted_place(number: int, count: int, key: str) -> int:
 
 
 def _combination(number: int, features: int, size: int, count: int) -> NDArray[np.int64]:
-    """Return combination `number`, in lexicographic order, of `size` out of `features`; count: number of these."""
+    """Return combination `number`, in lexicographic order, of `size` out of `features`; there are `count` of them."""
     chosen: list[int] = []
     for feature in range(features):
         if len(chosen) == size:
             break
         remaining = features - feature
-        with_it = count * (size - len(chosen)) // remaining  # those of the `count` combinations with this feature
+        with_it = count * (size - len(chosen)) // remaining  # combinations of the `count` that have this feature
         if number < with_it:
             chosen.append(feature)
             count = with_it
@@ -329,12 +329,10 @@ class PerceptronTrainer:
 def train_by_passes(
     requests: dict[int, PerceptronRequest], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
 ) -> dict[int, TrainedPerceptron]:
-    """Train the requested perceptrons of some nodes.
+    """Train the requested perceptrons of some nodes. Return them by node.
 
     rows  function that yields the rows of some nodes by node, the rows of each node in order
     most  most bytes of rows in memory. The rows of a larger node are read again for every pass
-
-    Return the perceptrons by node.
     """
     trainers = {entry: PerceptronTrainer(request) for entry, request in requests.items()}
     waiting = list(requests)
@@ -364,7 +362,7 @@ def train_by_passes(
 def row_pieces(
     cells: BlockValues, node_items: NodeItems, requests: dict[int, PerceptronRequest]
 ) -> Iterator[tuple[int, RowPiece]]:
-    """Yield the rows of a block that are in the requested nodes; cells: as the tree sees them."""
+    """Yield the rows of a block that are in the requested nodes; cells: of TableView.view."""
     items, begin, end = node_items
     for entry, perceptron in requests.items():
         for first in range(int(begin[entry]), int(end[entry]), _ROWS):
@@ -600,7 +598,7 @@ class SubspaceFamily(ProjectionFamily):
         picked = BLOCK_ROWS * value * seen
         return PassMemory(
             drawn=1,
-            # Values of a row, and copies of those in the subspace; `picked` has the copies that are written.
+            # Values of a row, and copies of the values in the subspace; `picked` has the copies that are written.
             block=BLOCK_ROWS * (value * shape.features + 80) + picked,
             picked=picked,
             row=2 * value * seen + space + _WEIGHED + terms,

@@ -119,10 +119,10 @@ PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"), 6)
 
 
 class MemoryLimits(NamedTuple):
-    """Limits of memory of growing by passes.
+    """Memory limits of growing by passes.
 
     rows      most rows of a node that is grown in memory, see NodeStats.rows; larger nodes are split by passes
-    keys      most rows of a node that are collected in a pass, to open buckets
+    collects  most rows of a node that are collected in a pass, to open buckets
     cells     most counts of the histogram of one column, or of all narrower histograms that a node requests at once
     room      most counts of all histograms of a pass, each collected row counted as one, unless a single node has more
     nodes     most nodes whose thresholds are looked up together
@@ -132,7 +132,7 @@ class MemoryLimits(NamedTuple):
     """
 
     rows: int
-    keys: int
+    collects: int
     cells: int
     room: int
     nodes: int = 1 << 20

@@ -137,7 +137,7 @@ class SplitScorer:
     total   int64 [slots], statistics of the node, with targets relative to the centre
     rows    number of rows of the node
     best    best split offered so far
-    limit   no split or bucket with a float score below this can be as good as the best
+    bar     no split or bucket with a float score below this can be as good as the best
     drawn   int64 [features], place of each feature in the draw; None for directions, which are numbered as drawn
     """
 
@@ -148,7 +148,7 @@ class SplitScorer:
         self.total = stats.moved(total, -self.centre)
         self.rows = int(stats.rows(total))
         self.best: ScoredSplit | None = None
-        self.limit = -np.inf
+        self.bar = -np.inf
         self.drawn: NDArray[np.int64] | None = None
         self._origin = float(self.centre) - context.zero
         self._criterion = context.criterion
@@ -161,9 +161,9 @@ class SplitScorer:
         best = float(scores.max())
         if best == -np.inf:
             return
-        self.limit = max(self.limit, best - abs(best) * _NEAR)
+        self.bar = max(self.bar, best - abs(best) * _NEAR)
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
-        for place in np.flatnonzero(scores >= self.limit):
+        for place in np.flatnonzero(scores >= self.bar):
             kept_left = left[place].copy()  # a view would keep the whole array
             score = self._criterion.exact(kept_left[: self.stats.scored], self._scored, self._origin)
             split = ScoredSplit(number, rank, codes[place].item(), kept_left, score)
@@ -279,7 +279,7 @@ class HistogramSearch(NodeSearch):
         for unopened in self._unopened:
             orders = self._orders(unopened.probe.number)
             best = np.max([self.scorer.bounds(ahead + unopened.before, unopened.counts) for _, ahead in orders], axis=0)
-            promising = best >= self.scorer.limit
+            promising = best >= self.scorer.bar
             unopened.keep(promising)
             bounds.append(best[promising])
         self._unopened = [unopened for unopened in self._unopened if unopened.bucket.size]
@@ -293,10 +293,10 @@ class HistogramSearch(NodeSearch):
         first = np.cumsum([0, *(unopened.bucket.size for unopened in self._unopened)])
         rows = self.scorer.stats.rows(np.concatenate([unopened.counts for unopened in self._unopened]))
         order = np.argsort(-bounds, kind="stable")
-        keys = self.context.limits.keys
-        few = order[rows[order] <= keys]
-        few = few[np.cumsum(rows[few]) <= keys]
-        requested = self._count_again(order[rows[order] > keys], first)
+        most = self.context.limits.collects
+        few = order[rows[order] <= most]
+        few = few[np.cumsum(rows[few]) <= most]
+        requested = self._count_again(order[rows[order] > most], first)
         requested[few] = True
         collected = np.zeros(bounds.size, np.bool_)
         collected[few] = True

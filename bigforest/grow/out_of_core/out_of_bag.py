@@ -5,7 +5,7 @@
    need not fit into the budget.
 2. In trees on features, `cut_exactly` converts thresholds to codes. Growing knows only the codes of the rows of a node.
    An out-of-bag row may have a code between two of these codes, on either side of the threshold.
-3. A task for each run of blocks routes the out-of-bag rows down the trees of some parts (`send_blocks`).
+3. A task for each run of blocks routes the out-of-bag rows down the trees of some parts (`route_left_out`).
 4. A task for each part joins the runs into the file of leaves of the part (`join_runs`), the same as in memory.
 """
 
@@ -49,16 +49,17 @@ from bigforest.storage.atomic import remove_files
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
-# Types of the arrays of splits (grow/trees.py split_arrays): arrays of all trees; codes in place of thresholds; arrays
-# of trees on features, on features with categories among them, and on projections.
+# Types of the arrays of splits (grow/trees.py split_arrays) in all trees, in trees on features without and with
+# categories, and in trees on projections.
 _NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
-_CUTS = {"below": "<u4"}
+_CUTS = {"below": "<u4"}  # replaces thresholds (`cut_exactly`)
 _ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}
-_ON_LEVELS = _ON_FEATURES | {"lists": "<i8", "level": "<u4"}
-_ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
+_ON_LEVELS = _ON_FEATURES | {"level_start": "<i8", "level": "<u4"}
+_ON_PROJECTIONS = _NODES | {"term_start": "<i8", "term": "<i4", "weight": "<f8"}
 # Nodes whose cuts are converted at a time.
 _STRETCH = 1 << 15
-# Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
+# Bits of a link below the feature of a node, and the lowest bit, which is set in inner nodes (NodeLayout of
+# kernels/predict/flat_tree.py).
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
 
 
@@ -86,9 +87,9 @@ KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
 
 @contextmanager
 def keeping_splits(
-    spec: DataSpec, directory: Path, folder: Path, part: range, split: Mapping[str, str]
+    spec: DataSpec, directory: Path, folder: Path, part: range, types: Mapping[str, str]
 ) -> Iterator[tuple[KeepTree, dict[int, SplitFiles]]]:
-    """Copy the splits of the trees of a part while they are written; split: types of the arrays (`split_types`).
+    """Copy the splits of the trees of a part while they are written; types: of the arrays (`split_types`).
 
     Yields the function that the pieces of each tree must pass through, and the splits by tree. The ballots (votes)
     of the leaves are written when the context ends.
@@ -100,18 +101,18 @@ def keeping_splits(
 
         def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
             levels = terms = depth = 0
-            with appending(folder, f"splits-{tree}", split) as (arrays, add):
+            with appending(folder, f"splits-{tree}", types) as (arrays, add):
                 for piece in pieces:
                     depth = max(depth, int(piece.depth.max(initial=0)))
                     piece_arrays = split_arrays(piece)
-                    begins = {"lists": piece_arrays["lists"][:-1] + levels, "parts": piece_arrays["parts"][:-1] + terms}
-                    written = piece_arrays | begins
-                    add(**{name: written[name] for name in split})
+                    level_start, term_start = piece_arrays["level_start"][:-1], piece_arrays["term_start"][:-1]
+                    written = piece_arrays | {"level_start": level_start + levels, "term_start": term_start + terms}
+                    add(**{name: written[name] for name in types})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
                     add_ballots(ballots_of_trees(piece, spec.wide_weights))
                     yield piece
-                ends = {"lists": np.array([levels]), "parts": np.array([terms])}
-                add(**{name: end for name, end in ends.items() if name in split})
+                ends = {"level_start": np.array([levels]), "term_start": np.array([terms])}
+                add(**{name: end for name, end in ends.items() if name in types})
             splits[tree] = SplitFiles(arrays, depth)
 
         yield through, splits
@@ -122,9 +123,9 @@ def write_left_out(
     parts: Sequence[range],
     splits: Mapping[int, SplitFiles],
     directory: Path,
-    on_trees: Callable[[int], None],
+    advance: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of some parts. Call `on_trees` with the number of trees done."""
+    """Write the leaves of out-of-bag rows in the trees of some parts. Call `advance` with the number of trees done."""
     table, ranges, folder, executor = passes
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
     for group in fitting(parts, sizes, table.context.limits.routed):
@@ -132,11 +133,11 @@ def write_left_out(
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
         # The same runs of blocks as in the passes: a worker has read its blocks before.
-        runs = executor.reduce(send_blocks, ranges, or_, (table, group, trees, folder))
+        runs = executor.reduce(route_left_out, ranges, or_, (table, group, trees, folder))
         read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
         remove_files(read)
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
-        executor.run(join_runs, [(part,) for part in group], lambda _, count: on_trees(count), shared, even=True)
+        executor.run(join_runs, [(part,) for part in group], lambda _, count: advance(count), shared, even=True)
         remove_files([_leaves_path(run, part) for run in runs.values() for part in group])
 
 
@@ -181,7 +182,7 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
     return exact
 
 
-def send_blocks(
+def route_left_out(
     table: TableView,
     parts: Sequence[range],
     splits: Mapping[int, SplitFiles],

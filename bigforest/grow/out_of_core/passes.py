@@ -57,15 +57,15 @@ from bigforest.storage.atomic import remove_files
 from bigforest.store.format import block_span
 
 
-def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_trees: Callable[[int], None]) -> None:
-    """Write the parts of a group of trees. Call `on_trees` with the number of trees that were finished."""
+def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, advance: Callable[[int], None]) -> None:
+    """Write the parts of a group of trees. Call `advance` with the number of trees that were finished."""
     tops = _start_trees(passes, [tree for part in parts for tree in part])
     split_large(passes, tops)
     spilled = _spill_small(passes, tops)
     _grow_small(passes, tops, spilled)
-    splits = _write_parts(passes, parts, tops, directory, on_trees)
+    splits = _write_parts(passes, parts, tops, directory, advance)
     if splits:
-        write_left_out(passes, parts, splits, directory, on_trees)
+        write_left_out(passes, parts, splits, directory, advance)
 
 
 def _start_trees(passes: Passes, trees: Sequence[int]) -> list[UpperTree]:
@@ -99,7 +99,7 @@ def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]
     )
     past: list[Path] = []
     for (top, _), (searches, below, above, row_nodes) in zip(chosen, scored, strict=True):
-        past += top.sent(below, above, row_nodes)
+        past += top.record_routed(below, above, row_nodes)
         for entry, search in searches.items():
             top.settle(entry, search, table.search)
     remove_files(past)
@@ -115,7 +115,7 @@ def score_responses(
 ) -> tuple[dict[int, NodeSearch], NDArray[Any], NDArray[Any], dict[int, Path]]:
     """Task: pass the response of all blocks to the searches of request `number`.
 
-    Return the searches, and the arguments of UpperTree.sent.
+    Return the searches, and the arguments of UpperTree.record_routed.
     """
     answers = requests[number].answers(response, table.context.stats.slots)
     for search in searches.values():
@@ -173,8 +173,8 @@ def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list
     """Task: write consecutive trees as one part. Return the files of their splits, by tree; empty without bootstrap."""
     store, config = table.store, table.sampler.config
     part = range(tops[0].tree, tops[0].tree + len(tops))
-    split = split_types(store.spec, projected=table.context.kind == PROJECTIONS)
-    with keeping_splits(store.spec, directory, folder, part, split) if config.bootstrap else nullcontext() as kept:
+    types = split_types(store.spec, projected=table.context.kind == PROJECTIONS)
+    with keeping_splits(store.spec, directory, folder, part, types) if config.bootstrap else nullcontext() as kept:
         through = (lambda _, pieces: pieces) if kept is None else kept[0]
         trees = (piece for top in tops for piece in through(top.tree, table.pieces(top, folder)))
         write_part(directory, part.start, trees, Header(store.spec, config, store.levels()))
@@ -187,7 +187,7 @@ def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitRespons
     written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
     past: list[Path] = []
     for top, response in zip(tops, written, strict=True):
-        past += [*top.sent(response.below, response.above, {}), *top.row_nodes.values()]
+        past += [*top.record_routed(response.below, response.above, {}), *top.row_nodes.values()]
     remove_files(past)
     return written
 
@@ -219,7 +219,7 @@ def _write_parts(
     parts: Sequence[range],
     tops: Sequence[UpperTree],
     directory: Path,
-    on_trees: Callable[[int], None],
+    advance: Callable[[int], None],
 ) -> dict[int, SplitFiles]:
     """Write the parts of the forest, and remove the subtrees. Return the files of splits, by tree."""
     by_tree = {top.tree: top for top in tops}
@@ -228,7 +228,7 @@ def _write_parts(
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
         splits.update(kept)
         if not kept:
-            on_trees(len(parts[index]))
+            advance(len(parts[index]))
 
     tasks = [([by_tree[tree] for tree in part],) for part in parts]
     passes.executor.run(write_assemblies, tasks, end, (passes.table, directory, passes.folder), even=True)

@@ -40,28 +40,28 @@ _CODEC = "zstd"
 class SplitRequest(NamedTuple):
     """The request of a pass about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
-    nodes      number of nodes of the upper tree so far
-    splits     newest splits
-    ways       directions of the splits; None if nodes split on features
-    row_nodes  see UpperTree
-    tree_data  see UpperTree
-    asked      directions of `counts` and `collects`; None if nodes split on features
-    counts     probes for histograms
-    collects   probes for the rows of some buckets
-    wanted     bool, the buckets of all `collects` whose rows are wanted
-    sums       probes for sums of features: nodes, and the features of each node
-    small      nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier passes,
-               which write the node of each row for the next pass. Empty if no rows are to be written, as for training
-               perceptrons
+    nodes             number of nodes of the upper tree so far
+    splits            newest splits
+    split_directions  directions of `splits`; None if nodes split on features
+    row_nodes         see UpperTree
+    tree_data         see UpperTree
+    probe_directions  directions of `counts` and `collects`; None if nodes split on features
+    counts            probes for histograms
+    collects          probes for the rows of some buckets
+    wanted            bool, the buckets of all `collects` whose rows are wanted
+    sums              probes for sums of features: nodes, and the features of each node
+    small             nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier
+                      passes, which write the node of each row for the next pass. Empty if no rows are to be written,
+                      as for training perceptrons
     """
 
     tree: int
     nodes: int
     splits: Splits
-    ways: Terms | None
+    split_directions: Terms | None
     row_nodes: dict[int, Path]
     tree_data: Any
-    asked: Terms | None
+    probe_directions: Terms | None
     counts: Probes
     collects: Probes
     wanted: NDArray[np.bool_]
@@ -84,15 +84,15 @@ class SplitRequest(NamedTuple):
             row_nodes={},
         )
 
-    def features(self) -> set[int] | None:
+    def needed_columns(self) -> set[int] | None:
         """Return the columns of the tree's view of the table (TableView.view) that the answers need; None for all."""
         if self.small is not None:
             return None
-        if self.ways is None or self.asked is None:
+        if self.split_directions is None or self.probe_directions is None:
             arrays: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
         else:
-            arrays = [self.ways.feature, self.asked.feature, self.sums.feature]
-        return {int(feature) for array in arrays for feature in np.unique(array)}
+            arrays = [self.split_directions.feature, self.probe_directions.feature, self.sums.feature]
+        return {int(column) for array in arrays for column in np.unique(array)}
 
     def max_collects(self) -> int:
         """Return the largest number of columns on which rows of the same node are collected."""

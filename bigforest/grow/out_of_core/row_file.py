@@ -66,6 +66,7 @@ _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by node; where the items of each node begin, and end, uint64 [nodes].
 NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+# A word of a file of rows, and the bytes of an entry of its index.
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
 # Bytes of the tag of a row (its class and multiplicity), and the most bytes of a chunk in addition to its rows: an

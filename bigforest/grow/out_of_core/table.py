@@ -119,8 +119,8 @@ class TableView(ABC):
     # Shared by the families; RotationTable extends `pieces`.
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
-        """Yield the nodes of a tree in preorder, in pieces; folder: with the files of the subtrees. Memory: one
-        subtree, twice if the tree is cut."""
+        """Yield the nodes of a tree in preorder, in pieces; folder: of the subtree files. Memory: one subtree, twice
+        if the tree is cut."""
         rules, whole = cut_rules(self.sampler.config), partial(self._grown_pieces, top, folder)
         return whole() if rules is None else cut_pieces(whole, top.node_count, rules, folder)
 
@@ -163,7 +163,7 @@ class TableView(ABC):
                 sinks.append(stack.enter_context(writing_rows(path, asked.small, room)) if asked.small else None)
             for at, cells, node_items, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
-                rows = (cells, asked.asked, *node_items, value)
+                rows = (cells, asked.probe_directions, *node_items, value)
                 if asked.counts.node.size:
                     counted = (response.counts, response.low, response.high, response.mark)
                     count_rows(*rows, asked.counts, np.uint64(stats.slots), stats.weighted, read, *counted)
@@ -192,10 +192,10 @@ class TableView(ABC):
         store, regression = self.store, self.context.stats.regression
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
-        columns = [asked.features() for asked in requests]
-        features_of = [features for features in columns if features is not None]
+        columns = [asked.needed_columns() for asked in requests]
+        known = [numbers for numbers in columns if numbers is not None]
         all_features = range(len(store.spec.features))
-        needed = sorted(self.needed(set().union(*features_of))) if len(features_of) == len(columns) else all_features
+        needed = sorted(self.needed(set().union(*known))) if len(known) == len(columns) else all_features
         again = any(asked.row_nodes for asked in requests)
         with ExitStack() as stack:
             reader = stack.enter_context(self.reader(blocks, needed, again))
@@ -215,7 +215,7 @@ class TableView(ABC):
                     seen = self.view(asked.tree_data, cells, target.size, columns[at])
                     if asked.splits.node.size:
                         ends = (begin, end, response.below, response.above)
-                        route_rows(seen, asked.ways, node_rows, spare, read, asked.splits, *ends)
+                        route_rows(seen, asked.split_directions, node_rows, spare, read, asked.splits, *ends)
                         keep(*node_items)
                     yield at, seen, node_items, target if regression else None
 

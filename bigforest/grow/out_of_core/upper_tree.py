@@ -40,7 +40,7 @@ from bigforest.storage.array_file import mapped_array, read_arrays, write_arrays
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
-# TableView.search.
+# Type of TableView.search.
 StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 # Suffix of the file with the values next to the thresholds of a subtree.
 _ENDS = ".ends"
@@ -171,7 +171,7 @@ class UpperTree:
         node.left = self._add(key_l, node.depth + 1, cut.left, node.constant, start)
         node.right = self._add(key_r, node.depth + 1, node.total - cut.left, node.constant, start)
 
-    def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
+    def record_routed(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
         """Record that rows were routed through the newest splits. Return the files that are not needed any more.
 
         below, above  values next to the newest splits, see SplitResponse

@@ -67,7 +67,9 @@ def poisson_corner(sum_l, w_l, weight, total, origin):
 
 @inlined
 def poisson_score(sum_l, w_l, weight, total, origin):
-    """Return the score of a split of a node's `total` and `weight`, with sum_l and w_l, int64, on the left.
+    """Return the score of a split with the sum of targets sum_l and the weight w_l on the left, all int64.
+
+    total, weight  sum of the targets of the node, counted from its centre, and weight of the node
 
     The score is -1 if the sum of a side, counted from zero, is not above 0. Neither side is empty.
     """

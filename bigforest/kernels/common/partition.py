@@ -52,37 +52,41 @@ def partition_by(goes_left, arguments, rows, spare):
 
 
 @inlined
-def is_up_to(i, row, values, limit):
-    """Return 1 if values[i] is at most `limit`, else 0, as uint64."""
-    return np.uint64(values[i] <= limit)
+def is_up_to(i, row, values, threshold):
+    """Return 1 if values[i] is at most `threshold`, else 0, as uint64."""
+    return np.uint64(values[i] <= threshold)
 
 
 @inlined
-def partition_rows(values, limit, rows, spare):
-    """Partition rows (`partition_by`): values[i] <= limit goes left. values [>= n], codes or projections."""
-    return partition_by(is_up_to, (values, limit), rows, spare)
+def partition_rows(values, threshold, rows, spare):
+    """Partition rows (`partition_by`): rows[i] goes left if values[i] <= threshold.
+
+    values  [>= n], codes or projections
+    """
+    return partition_by(is_up_to, (values, threshold), rows, spare)
 
 
 @inlined
-def partition_codes(codes, limit, items, spare):
+def partition_codes(codes, threshold, items, spare):
     """Partition rows by codes, uint32 [>= n], as `partition_rows`.
 
     Return the number of rows on the left (uint64), the largest code on the left and the smallest code on the right
     (uint32). A code is undefined if its side has no rows.
     """
-    after = np.uint32(limit + np.uint32(1))
+    after = np.uint32(threshold + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
     for i in range(np.uint64(items.size)):  # a separate loop, which the compiler vectorises
-        distance = np.uint32(codes[i] - after)  # wraps on the left: all above those on the right, in the order of codes
+        # Distances wrap for codes on the left. They are then larger than on the right, and in the order of the codes.
+        distance = np.uint32(codes[i] - after)
         below = larger(below, distance)
         above = smaller(above, distance)
-    size_l = partition_rows(codes, limit, items, spare)
+    size_l = partition_rows(codes, threshold, items, spare)
     return size_l, np.uint32(below + after), np.uint32(above + after)
 
 
 @inlined
-def partition_projections(values, limit, items, spare):
+def partition_projections(values, threshold, items, spare):
     """Partition rows by projections, float64 [>= n], as `partition_rows`.
 
     Return the number of rows on the left, the largest projection on the left (-inf without rows), and the smallest
@@ -91,6 +95,6 @@ def partition_projections(values, limit, items, spare):
     largest, smallest = -np.inf, np.inf
     for i in range(np.uint64(items.size)):
         value = values[i]
-        largest = value if value <= limit and value > largest else largest
-        smallest = value if value > limit and value < smallest else smallest
-    return partition_rows(values, limit, items, spare), largest, smallest
+        largest = value if value <= threshold and value > largest else largest
+        smallest = value if value > threshold and value < smallest else smallest
+    return partition_rows(values, threshold, items, spare), largest, smallest

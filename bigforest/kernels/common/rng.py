@@ -43,7 +43,7 @@ def scramble(z):
     return z ^ (z >> np.uint64(31))
 
 
-# In kernels.
+# The same function, for kernels.
 mix = inlined(scramble)
 
 

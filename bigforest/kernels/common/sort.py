@@ -12,7 +12,7 @@ from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 # Up to this many entries are sorted by insertion without gaps.
 _FEW = np.uint64(48)
 _THREE = np.uint64(3)
-# Fewest buckets of a counting sort.
+# Fewest buckets of a counting sort, unless the range has fewer codes.
 _FEWEST = 512
 # Up to _RANKED rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
 # for a code and the index of a row.

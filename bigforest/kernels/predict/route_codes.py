@@ -52,25 +52,26 @@ class CodeView(NamedTuple):
 class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
-    feature, right, left_code, right_code, threshold
-                  see forest/nodes.py TreeArrays, where the codes are `below` and `above`. `threshold` and `right_code`
-                  are None if codes up to `left_code` go left and all others right, compiled separately
+    feature, right, below, above, threshold
+                  see forest/nodes.py TreeArrays. `above` and `threshold` are None if codes up to `below` go left and
+                  all others right, compiled separately
     default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
-    start, level  node i lists the levels level[start[i]:start[i + 1]]; both are empty if there are no categories
+    level_start, level
+                  node i lists the levels level[level_start[i]:level_start[i + 1]]; both are empty without categories
     """
 
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
-    left_code: NDArray[np.uint32]
-    right_code: NDArray[np.uint32] | None
+    below: NDArray[np.uint32]
+    above: NDArray[np.uint32] | None
     threshold: NDArray[np.float64] | None
     default_left: NDArray[np.bool_]
     offsets: NDArray[np.int64]
     low: NDArray[np.float64]
     kind: NDArray[np.uint8] | None
-    start: NDArray[np.int64]
+    level_start: NDArray[np.int64]
     level: NDArray[np.uint32]
 
 
@@ -134,7 +135,7 @@ def level_goes_left(i, row, codes, listed, others_left):
 @inlined
 def mark_levels(splits, node, listed, mark):
     """Mark the levels that a node lists, or clear the marks."""
-    for i in range(splits.start[node], splits.start[node + _ONE]):
+    for i in range(splits.level_start[node], splits.level_start[node + _ONE]):
         listed[np.uint64(splits.level[np.uint64(i)])] = mark
 
 
@@ -145,11 +146,11 @@ def part_numbers(codes, splits, threshold, missing_side, node, rows, spare):
     threshold     field of `splits`
     missing_side  see `decided`
     """
-    below = splits.left_code[node]
+    below = splits.below[node]
     if threshold is None:
         return partition_by(code_is_up_to, (codes, below, missing_side), rows, spare)
     else:  # noqa: RET505, only this form is dropped when threshold is None
-        above = splits.right_code[node]
+        above = splits.above[node]
         if missing_side is not None:
             # All values were on one side when the node was split: the threshold decides, not the codes.
             one_sided = (missing_side < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
@@ -247,7 +248,8 @@ class ProjectedSplits(NamedTuple):
     """Trees whose nodes are numbered consecutively. No feature is a category or has missing values.
 
     feature, right, threshold  see forest/nodes.py TreeArrays
-    start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
+    term_start, term, weight   the terms of node i are term_start[i]:term_start[i + 1] of `term` (their features) and
+                               `weight`, see kernels/common/layout.py Terms
     offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None if cells are values,
                                compiled separately
     """
@@ -255,7 +257,7 @@ class ProjectedSplits(NamedTuple):
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
-    start: NDArray[np.int64]
+    term_start: NDArray[np.int64]
     term: NDArray[np.int32]
     weight: NDArray[np.float64]
     offsets: NDArray[np.int64]
@@ -298,7 +300,7 @@ def compared_values(view, splits, node, rows, value):
     """Set value[i] to the projection, or the value of the feature, that a node compares with its threshold."""
     for i in range(np.uint64(rows.size)):
         value[i] = 0.0
-    begin, end = np.uint64(splits.start[node]), np.uint64(splits.start[node + _ONE])
+    begin, end = np.uint64(splits.term_start[node]), np.uint64(splits.term_start[node + _ONE])
     count, weight = end - begin, 1.0
     feature = np.uint64(0)
     if splits.feature[node] != OBLIQUE:

@@ -194,7 +194,7 @@ def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets
     """
     best, row_codes = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE
-    limit = np.uint32(best.split[CODE])
+    threshold = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
     kind = non_plain.kind[feature]
     low, high = codes_or_gather(codes, feature, node.items, column)
@@ -208,14 +208,14 @@ def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets
         )
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
-        alone = limit < smallest_value(row_codes, n, high)
+        alone = threshold < smallest_value(row_codes, n, high)
         if alone:
-            limit = high
+            threshold = high
             swap_sides(best)
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
             missing_last(row_codes, n, high)
-    size_l, below, above = partition_codes(row_codes, limit, node.items, scratch.work.keys)
+    size_l, below, above = partition_codes(row_codes, threshold, node.items, scratch.work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
@@ -223,7 +223,7 @@ def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets
     subsets.missing[number] = missing
     subsets.size[number] = np.uint32(0)
     if kind == CATEGORY:
-        cut = np.uint64(limit) + ONE
+        cut = np.uint64(threshold) + ONE
         if best.split[W_L] >= best.split[W_R]:
             subsets.size[number] = list_levels(cut, slots, slots, non_plain.levels, subsets)
         else:

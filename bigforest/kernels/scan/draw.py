@@ -18,7 +18,11 @@ _BITS11 = np.uint64(11)
 
 
 class FeatureDraw(NamedTuple):
-    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
+    """Scratch of the draw of features.
+
+    perm  int64 [features], drawn features first; the identity between nodes
+    undo  uint64 [features], place in perm from which each drawn feature was taken
+    """
 
     perm: NDArray[np.int64]
     undo: NDArray[np.uint64]

@@ -116,7 +116,7 @@ def _compiled_impurity_of(impurity, counts, weight):
 class ScoreScratch(NamedTuple):
     """Scratch of one growing tree for criteria of classes other than Gini, and for random splits.
 
-    impurity     number of the criterion, or GINI for random splits
+    impurity     number of the criterion; GINI only for random splits
     table        entropy_table, or the function that scores a side
     left, right  int64 [classes], class weights of both sides of a split
     """

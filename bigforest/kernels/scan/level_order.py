@@ -77,7 +77,7 @@ class LevelOrder(NamedTuple):
 
 
 def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
-    """Allocate LevelOrder for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1:
+    """Allocate LevelOrder for nodes of up to `rows` rows, of categories of up to `codes` levels; classes: 1 for
     regression."""
     most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
@@ -110,7 +110,7 @@ def lightest_ungrouped(slots, weight, least, levels):
     """Return the smallest weight of a level that is not grouped with others, int64; weight: weight of the node.
 
     Let b be the number of binary digits of `weight`. The result is the lowest weight that at most b levels reach, or
-    `least` if that is lower. b levels have about as many subsets as a number has thresholds.
+    `least` if that is lower. b levels have about as many subsets as a numeric feature has thresholds.
     """
     low = np.int64(1)
     # Most nodes have no more levels than binary digits.

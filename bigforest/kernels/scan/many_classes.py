@@ -189,7 +189,7 @@ def bound_many(before, after, total, weight):
 
     before, after  [classes], class weights before the bucket and up to its end
 
-    Let t_k, l_k be the weights of class k in the node and on the left of the split, and w, w_l, w_r those of all
+    Let t_k, l_k be the weights of class k in the node and on the left of the split, and w, w_l, w_r the weights of all
     classes in the node, on the left and on the right. The score is
 
         sum_k t_k**2 / w + sum_k d_k**2 / (w w_l w_r)   with   d_k = w l_k - t_k w_l
@@ -259,7 +259,7 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
     highest = score_edges(hist, stride, buckets, node.total, weight, smaller(np.int64(min_leaf), _HEAVIEST), work.edge)
     bar = larger(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
     if highest >= bar:
-        for b in range(buckets):  # skip the edge of an empty bucket: its split is that of the edge before
+        for b in range(buckets):  # skip the edge of an empty bucket: its split equals the one before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
                 code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1

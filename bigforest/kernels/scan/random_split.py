@@ -43,15 +43,15 @@ class CodeDictionary(NamedTuple):
 
 
 @inlined
-def draw_code(dictionary, feature, least, high, state):
-    """Draw a threshold between the values of the codes `least` and `high`. Return the largest code that goes left."""
+def draw_code(dictionary, feature, low, high, state):
+    """Draw a threshold between the values of the codes `low` and `high`. Return the largest code that goes left."""
     start = np.uint64(dictionary.offsets[feature])
-    lowest = larger(dictionary.low[start + np.uint64(least)], -LARGEST)
+    lowest = larger(dictionary.low[start + np.uint64(low)], -LARGEST)
     highest = smaller(dictionary.low[start + np.uint64(high)], LARGEST)
     share = np.float64(mix(state) >> _BITS11) * _STEP
     threshold = lowest * (1.0 - share) + highest * share
-    first = start + np.uint64(least)
-    return np.int64(last_up_to(dictionary.low, first, np.uint64(high) - np.uint64(least), threshold) - start)
+    first = start + np.uint64(low)
+    return np.int64(last_up_to(dictionary.low, first, np.uint64(high) - np.uint64(low), threshold) - start)
 
 
 @inlined
@@ -61,10 +61,10 @@ def goes_last(state):
 
 
 @kernel
-def draw_cut(dictionary, feature, least, high, key):
+def draw_cut(dictionary, feature, low, high, key):
     """Return the result of `draw_code` in the node of this key (uint64), and True if rows without a value go right."""
     state = split_state(key, feature)
-    return draw_code(dictionary, feature, least, high, state), goes_last(state)
+    return draw_code(dictionary, feature, low, high, state), goes_last(state)
 
 
 @kernel
@@ -86,12 +86,12 @@ def draw_levels(levels, key, feature, numbers):
 def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
     """Offer the split that sends rows with codes up to `code` to the left."""
     items = node.items
-    limit = np.uint32(code)
+    threshold = np.uint32(code)
     w_l = ZERO_I64
     if sums is not None:
         sum_l = ZERO_I64
         for i in range(np.uint64(items.size)):
-            if codes[i] <= limit:
+            if codes[i] <= threshold:
                 w_l += sums.rows[i, ZERO]
                 sum_l += sums.rows[i, ONE]
         offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.poisson)
@@ -100,7 +100,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
         for k in range(np.uint64(left.size)):
             left[k] = 0
         for i in range(np.uint64(items.size)):
-            left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= limit)
+            left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= threshold)
         sq_l, sq_r = ZERO_I64, ZERO_I64
         for k in range(np.uint64(left.size)):
             right[k] = node.total[k] - left[k]

@@ -6,8 +6,8 @@ The mean of the node, rounded down, is subtracted from the targets (node.sq is t
 scores are then accurate to about 1e-15; scores that are nearly equal (NEAR) are compared exactly.
 
 For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py). Its second
-number, `origin`, is the subtracted mean minus the integer that represents a target of zero. For the variance, both are
-None. Kernels are compiled separately for deviance and variance.
+number, `origin`, is the subtracted mean minus the number that represents a target of zero. For the variance, `poisson`
+and `origin` are None. Kernels are compiled separately for deviance and variance.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def score_sums(sum_l, w_l, node, origin):
     """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
     Both differences of floats are accurate. Weights are below 2**53, so their difference is exact. node.sq is from 0 to
-    below the weight of the node. If float64 rounds sum_l, it is far larger than node.sq, so no digits cancel.
+    below the weight of the node. If float64 rounds sum_l, then sum_l is far larger than node.sq, so no digits cancel.
     """
     if origin is not None:
         return poisson_score(sum_l, w_l, node.weight, node.sq, origin)
@@ -94,11 +94,11 @@ def compare_sums(sum_l, w_l, sum_r, w_r, split, poisson):
 
 
 @helper
-def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, poisson):
+def offer_sums(weight, total, feature, code, w_l, sum_l, bar, best, poisson):
     """Make this split the best if it is better, or equal with a lower code of the same feature.
 
-    weight, total  weight of the node, and sum of its targets
-    limit          score of the split times NEAR
+    weight, total  node.weight and node.sq, the sum of the targets
+    bar            score of the split times NEAR; becomes best.bar
 
     Of equal splits on different features, the first is kept. Callers check `is_allowed`.
     """
@@ -106,13 +106,13 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, poisson):
     sum_r = total - sum_l
     split = best.split
     # Most scores differ clearly: comparing 256 bits takes ten times as long as the rest of this function.
-    if split[FEATURE] >= 0 and limit * NEAR <= best.bar[0]:
+    if split[FEATURE] >= 0 and bar * NEAR <= best.bar[0]:
         sign = compare_sums(sum_l, w_l, sum_r, w_r, split, poisson)
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
     take_split(split, feature, code, sum_l, w_l, sum_r, w_r)
-    best.bar[0] = limit
+    best.bar[0] = bar
 
 
 @inlined
@@ -170,13 +170,13 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, poisson):
     """Offer the best of the splits of `edges` from `first` to before `end`."""
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson) * NEAR
-    if bar < larger(best.bar[0], 0.0) * NEAR:
+    least = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson) * NEAR
+    if least < larger(best.bar[0], 0.0) * NEAR:
         return
     for at in range(n):
-        if score[at] >= bar:
-            code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
-            offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, poisson)
+        if score[at] >= least:
+            code, bar = np.int64(edges.code[first + at]), score[at] * NEAR
+            offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], bar, best, poisson)
 
 
 @helper
@@ -237,7 +237,7 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
         edges.w_l[count + ONE] = np.uint32(w_l)
         edges.sum_l[count + ONE] = sum_l
         edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
-        # No branch, which would be unpredictable: the next entry overwrites that of an empty bucket.
+        # No branch, which would be unpredictable: the next entry overwrites the entry of an empty bucket.
         count += np.uint64((shift > np.uint32(0)) | (weight > ZERO_I64))
     return count
 

@@ -48,7 +48,8 @@ from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, s
 from bigforest.kernels.llvm.selection import select_codes, select_scores
 from bigforest.kernels.scan.open_buckets import open_buckets
 
-# Features that are scored together before their splits are offered. The number matters little: 4 are 1 % slower than 8.
+# Features that are scored together before their splits are offered. With 8, growing takes the same time
+# (benchmarks/profile.md).
 TOGETHER = 6
 # Up to this many rows of a light node, or of an opened bucket, are scored by pairs.
 PAIRED = np.uint64(56)

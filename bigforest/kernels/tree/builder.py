@@ -51,7 +51,12 @@ _DEPTH = 64
 class Rules(NamedTuple):
     """Stopping rules and options of a tree, as plain numbers for kernels.
 
+    mtry       number of features that a node draws
+    impurity   number of the criterion (kernels/scan/impurity.py)
     max_depth  -1 if unlimited
+    min_split  smallest weight of a node that is split
+    min_leaf   smallest weight of a leaf
+    redraw     True if features that are constant in the node do not count as drawn
     chance     probability of drawing a feature times 2**53; -1 if mtry features are drawn
     """
 

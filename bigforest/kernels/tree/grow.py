@@ -74,7 +74,7 @@ class GrowScratch(NamedTuple):
     total     int64 [see kernels/scan/target.py], statistics of the node
     total_l   int64 [as total], statistics of the left child
     constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
-    kept      uint32 [rows], codes of the feature of the best split
+    kept      uint32 [rows + LANES], codes of the feature of the best split
     """
 
     total: NDArray[np.int64]
