@@ -1,7 +1,7 @@
 """Cut grown trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha`.
 
 A tree is grown without these options and then cut, before out-of-bag rows are routed down it. The split of a node
-depends only on its rows and its key. The result is therefore the same tree as if it were grown best-first, or if
+depends only on its rows and its key. The result is therefore the same tree as if it were grown best-first, or as if
 growing stopped at splits that decrease the impurity too little. Oracle: tests/naive/cut.py, which grows in these ways.
 """
 

@@ -209,7 +209,7 @@ def _finite_codes(store: Store, feature: int) -> range:
 
 
 def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
-    """Return the mean of a feature over the rows with a code in `codes`, among its first `rows` rows.
+    """Return the mean of a feature over the rows with a code in `codes`, among the first `rows` rows.
 
     If no row has such a code, return the lowest value. The range of the codes has _STEPS steps. Each value is rounded
     to the nearest step, so the order of rows does not matter.

@@ -87,7 +87,7 @@ class Bins(NamedTuple):
     """The bins of a feature.
 
     kind   one of NUMBERS, GAPS, LEVELS and POOLED
-    of     uint8 [codes], bin of each known code
+    of     uint8 [codes], bin of each code that was counted
     cuts   float64 [bins], threshold above each bin, for numbers; infinite for the last bin and for missing values
     codes  uint32 [bins], code of each bin, for categories; 0 for a bin that several levels share
     """

@@ -131,9 +131,9 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
     numbers  numbers of the nodes in their tree
 
     The split was chosen by a threshold that is uniform over the range of the node (kernels/scan/random_split.py), and
-    therefore uniform between the two neighbours that it separates. Growing does not keep this threshold. Another one,
-    drawn by the number of the node, has the distribution of Geurts, Ernst and Wehenkel (2006, table 1). Infinite values
-    count as the largest finite number. Entries of nodes without a threshold are undefined.
+    therefore uniform between the two neighbours that it separates. Growing does not keep this threshold. A new
+    threshold, drawn by the number of the node, has the distribution of Geurts, Ernst and Wehenkel (2006, table 1).
+    Infinite values count as the largest finite number. Entries of nodes without a threshold are undefined.
     """
     below, above = ends
     random = draw_rows(stream_key(seed, PURPOSE_THRESHOLD, tree, 0), numbers)

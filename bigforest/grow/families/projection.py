@@ -233,9 +233,9 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
-    """Return True if all values are whole numbers of absolute value up to `most`; infinite ones count if `most` is.
+    """Return True if all values are whole numbers of absolute value up to `most`.
 
-    Reads chunks, as the array may be mapped.
+    Infinite values count as whole if `most` is infinite. Reads chunks, as the array may be mapped.
     """
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     return all(((np.floor(chunk) == chunk) & (np.abs(chunk) <= most)).all() for chunk in chunks)

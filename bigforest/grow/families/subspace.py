@@ -171,8 +171,9 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
     """Return True if trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
 
-    Weights of bits have 32 bits. With every mistake, the sum of squares of a perceptron's weights grows by at most the
-    number of ones in a row, the constant one included (Novikoff 1962). The condition keeps projections below 2**31.
+    Weights of columns stored as bits are int32. With every mistake, the sum of squares of a perceptron's weights grows
+    by at most the number of ones in a row, the constant one included (Novikoff 1962). The condition keeps projections
+    below 2**31.
     """
     return shape.bits and not config.ranks and shape.rows * epochs * (shape.features + 1) ** 2 < 2**62
 

@@ -51,9 +51,8 @@ from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.scan.level_order import make_levels, order_counted
 
 # In a node of n bag rows, a bucket has about ColumnKind.bucket_rows * n**(1/4) rows, within these limits. With b rows
-# in a bucket, there are n / b counts. If classes cannot be separated, the bound of a bucket exceeds the scores of its
-# edges by about b / n**(1/2) times the differences between the scores of splits, so about n * b / n**(1/2) rows are
-# collected. The sum of both costs is minimal for b**2 proportional to n**(1/2).
+# in a bucket, there are n / b counts. Wider buckets have looser bounds: if a column does not separate the classes, rows
+# in proportion to b * n**(1/2) are collected. The sum of both costs is minimal for b in proportion to n**(1/4).
 MIN_BUCKETS = 64
 MAX_BUCKETS = 1 << 16
 # A float score that is lower than the best by this share cannot be an equal score: rounding errors are about 1e-15.
