@@ -105,7 +105,7 @@ _RUN_OPTIONS = {
     "json": flag("Print one JSON object and nothing else.", "--json", panel=RUN),
     "quiet": flag("Print errors only.", "--quiet", "-q", panel=RUN),
     "threads": option(int, "N", "Number of worker threads. Default: all processors.", panel=RUN),
-    "scratch": option(str, "DIR", "Folder for temporary files. Default: the one of the system.", panel=RUN),
+    "scratch": option(str, "DIR", "Folder for temporary files. Default: the folder of the system.", panel=RUN),
     "memory": option(str, "SIZE", "Memory limit, such as 4GB. Default: none.", panel=RUN),
 }
 SCRATCH_BESIDE = option(str, "DIR", "Folder for temporary files. Default: next to the forest.", panel=RUN)
@@ -129,7 +129,7 @@ VOTES = {
 
 
 def run_options(*names: str) -> dict[str, Choice]:
-    """Return --json, --quiet and some other options of running. The name "scheduler" means all options of a cluster."""
+    """Return --json, --quiet and the named options of running. The name "scheduler" means all options of a cluster."""
     requested = {"json", "quiet", *names} - {"scheduler"}
     return chosen(_RUN_OPTIONS, requested) | (SCHEDULER if "scheduler" in names else {})
 

@@ -121,7 +121,7 @@ class LoadedTree(NamedTuple):
 
     number      number of the tree in the forest.
     walked      nodes of all trees of the group.
-    begin, end  the nodes of the tree are begin:end among those of the group.
+    begin, end  the nodes of the tree are begin:end among the nodes of the group.
     weight      float64 [nodes of the tree], bag weight in each node.
     answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. An inner node has
                 the mean of its leaves over the bag: its class shares, unless leaves are shrunk or vote for one class.

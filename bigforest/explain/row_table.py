@@ -139,6 +139,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
 
 
 def _weight_column(spec: DataSpec, source: Source) -> str | None:
+    """Return the name of the weight column, or None if training or this table has none."""
     return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
 
 
