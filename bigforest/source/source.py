@@ -7,7 +7,7 @@ A table is read in several passes, a column at a time. If a file were replaced o
 of the old and the new content would be combined. So a `FileStamp` of each file is made before it is first opened. The
 stamp is compared
 1. with the open file, whenever a Parquet file that is read in place is opened again;
-2. with the file that has the name then, at the end of each stage that reads the table.
+2. with the file at the same path, at the end of each stage that reads the table.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Reading(NamedTuple):
 
     separator  character between the values of CSV files; None to find it in the header.
     numbers    columns of numbers in CSV and NDJSON files: texts are parsed, and a column that has only words such as
-               "NA" becomes a column without values, not of text.
+               "NA" becomes a column without values, not a column of text.
     missing    texts that mean a missing value in every column of CSV files.
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
