@@ -453,14 +453,17 @@ def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Serie
 
 
 def without_words(series: pl.Series, words: Sequence[str]) -> pl.Series:
-    """Return a column with nulls for words that mean missing values, and for numbers, booleans and times they spell."""
+    """Return a column with nulls in place of the words that mean missing values.
+
+    In other columns than text, cells become null if a word spells their number, boolean or time.
+    """
     if not words:
         return series
     spelled, cell = pl.Series(words, dtype=pl.String), series.alias("")  # methods take a name such as ^a$ for a pattern
     if is_text_type(cell.dtype):
         found = cell.cast(pl.String).str.strip_chars().is_in(spelled.implode())
     elif cell.dtype.is_numeric():
-        dtype = pl.Float32() if cell.dtype == pl.Float32 else pl.Float64()  # as -99.9 is read into it
+        dtype = pl.Float32() if cell.dtype == pl.Float32 else pl.Float64()  # -99.9 is the nearest float32
         found = cell.cast(dtype).is_in(spelled.cast(pl.Float64, strict=False).cast(dtype).implode())
     elif cell.dtype == pl.Boolean:
         found = cell.cast(pl.String).is_in(spelled.str.to_lowercase().implode())

@@ -1,7 +1,7 @@
 """Estimates of the memory and time of a run, so that it is refused at the start instead of killed later.
 
 The module of each stage has a function `..._estimate`, mostly of (shape, config, resources), which returns a
-`MemoryEstimate`. Stages follow one another, so the memory of a run is that of its largest stage (`combined_estimate`).
+`MemoryEstimate`. Stages follow one another, so a run needs the memory of its largest stage (`combined_estimate`).
 `MemoryEstimate.check` refuses a run with an error that names this stage and the smallest sufficient budget. A `RunPlan`
 has the estimates of all stages of a run.
 """
@@ -64,7 +64,7 @@ class Shape:
     classes  number of classes of the target; 1 for regression.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
     bits     True if each feature is known to have only the values 0 and 1, or a single whole number below 256.
-    dropped  True if rows of the table to encode may have no target or the weight 0, and are left out.
+    dropped  True if rows may be left out in encoding, because they have no target or the weight 0.
     extras   traits that need more memory, as far as they are known.
     """
 
@@ -124,8 +124,8 @@ class MemoryEstimate:
 def combined_estimate(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
     """Return the estimate of a run whose stages follow one another: the largest memory and scratch, the sum of passes.
 
-    `stage`, `smallest` and `without` are those of the stage with the largest `smallest`. The scratch files of a stage
-    are removed when it ends, except for a table that was streamed to scratch (stage "read"), whose bytes are added.
+    `stage`, `smallest` and `without` come from the stage with the largest `smallest`. The scratch files of a stage are
+    removed when it ends. Only a table that was streamed to scratch (stage "read") stays, so its bytes are added.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     largest = max(needs, key=lambda need: need.smallest)
@@ -156,10 +156,10 @@ def keep_freed(large: int = _LARGE_BYTES) -> None:
     large  bytes from which on an array is large.
 
     By default, the C library returns the memory of a tree to the system when its arrays are freed, and the system has
-    to make new pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Large arrays
-    have their own pages, which are returned. By default, the library places large arrays among small ones after the
-    first large array was freed, which leaves holes: growing on 12 million rows within 360 MB took 370 MB at the peak,
-    and takes 353 MB with this setting. Does nothing if the C library does not support it.
+    to make new pages for the next tree: 450 for a tree of the data set diamonds, a twentieth of its processor time.
+    Large arrays have their own pages, which are returned. By default, the library places large arrays among small ones
+    after the first large array was freed, which leaves holes: growing on 12 million rows within 360 MB took 370 MB at
+    the peak, and takes 353 MB with this setting. Does nothing if the C library does not support it.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)

@@ -62,8 +62,8 @@ class Limits:
 
     The out-of-bag report (oob/), without a memory budget:
 
-    group_bytes      bytes of trees whose votes are added together, if the table is small.
-    group_row_bytes  these bytes per row of the table, if it is large: growing already needed memory in proportion.
+    group_bytes      bytes of trees whose votes are added together; group_row_bytes * rows if that is more.
+    group_row_bytes  see group_bytes. Growing needed memory in proportion to the rows anyway.
 
     Quantiles (oob/leaf_targets.py), within a memory budget:
 
