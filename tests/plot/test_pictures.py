@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -448,8 +450,12 @@ def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path:
 
 @pytest.mark.parametrize("grown", [3], indirect=True)
 def test_html__keeps_data_within_its_script(grown: Any) -> None:
-    page = html_of_chart(grown[0].plot.confusion())
+    chart = grown[0].plot.confusion()
+    page = html_of_chart(chart)
     assert page.count("</script>") == 2 and " src=" not in page.split("<body>")[1]
+    data = re.findall(r'vegaEmbed\("#picture", (.*), \{"mode"', page)[0]
+    assert "<" not in data  # `<!--<script` too would keep the script open
+    assert EVIL in json.dumps(json.loads(data)) and json.loads(data) == chart.to_dict()
 
 
 @pytest.mark.parametrize("grown", [3], indirect=True)

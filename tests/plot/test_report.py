@@ -16,6 +16,7 @@ from sklearn.metrics import mean_poisson_deviance
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, StageStarted
+from bigforest.report import page as made
 from bigforest.report.report import command, slices, worst_rows
 from bigforest.source.open import open_source
 from tests.commands import Run, run
@@ -34,6 +35,7 @@ class Reader(HTMLParser):
         self.open: list[str] = []
         self.loads: list[str] = []
         self.tags: list[str] = []
+        self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -42,6 +44,9 @@ class Reader(HTMLParser):
             assert not name.startswith("on"), name
             if name in ("src", "href", "xlink:href", "data", "action") and not (value or "").startswith("#"):
                 self.loads.append(f"{name}={value}")
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -53,6 +58,17 @@ def read(path: Path) -> Reader:
     assert not reader.open and not reader.loads
     assert reader.tags.count("script") == 1 and "<i>" not in text and "://" not in text
     return reader
+
+
+def test_pieces__are_text_whatever_they_say(tmp_path: Path) -> None:
+    evil = """"'><b onload="x"></script><!-- &lt;"""
+    svg = made.inline_svg("<svg ></svg>", evil)
+    tables = [made.html_table([evil], [[evil]] * rows) for rows in (1, 3)]  # a table of three rows can be sorted
+    pieces = [made.text(evil), made.heading(evil), made.code(evil), made.folded(evil, svg), made.facts([(evil, evil)])]
+    (tmp_path / "page.html").write_text(made.page(evil, [(evil, [*pieces, *tables])]), encoding="utf-8")
+    reader = read(tmp_path / "page.html")
+    assert "b" not in reader.tags
+    assert reader.texts.count(evil) == 16
 
 
 def test_page__of_any_names_escapes_loads_nothing_and_closes(report: Report, tmp_path: Path) -> None:

@@ -192,6 +192,17 @@ def test_sparse__matrix_of_the_caller_is_not_changed(kind: type) -> None:
     assert (matrix != before).nnz == 0
 
 
+def test_sparse__is_a_table_by_itself(tmp_path: Path) -> None:
+    """With the target in a column, and without one."""
+    matrix = sparse.csc_matrix(np.column_stack([X, Y]))
+    store = bf.encode_store(matrix, tmp_path / "s", target="x3")
+    expected = bf.encode_store(np.column_stack([X, Y]), tmp_path / "d", target="x3")
+    assert (store.fingerprint, store.spec) == (expected.fingerprint, expected.spec)
+    forest = bf.train(store, trees=2, refine="off")
+    bf.predict_file(forest, sparse.csr_matrix(X), tmp_path / "p.parquet")
+    assert np.array_equal(pl.read_parquet(tmp_path / "p.parquet")["prediction"], forest.predict(X))
+
+
 def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("in_memory", "spool"):
         monkeypatch.setattr(f"bigforest.source.{module}.PART_BYTES", 8 * 40 * 200)

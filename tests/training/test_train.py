@@ -294,6 +294,22 @@ def test_predict_file__overwrite_replaces_predictions_only(tmp_path: Path) -> No
     assert pl.read_parquet(out).width == 3
 
 
+def test_output_that_exists__is_refused_before_a_stream_is_read(tmp_path: Path) -> None:
+    """The call can be repeated with the same stream, which can be read only once."""
+    forest = bigforest.train(frame(), "kind", trees=1)
+    calls: dict[str, Callable[..., Any]] = {
+        "forest": lambda data, out: bigforest.train(data, "kind", out=out, trees=1),
+        "store": lambda data, out: bigforest.encode_store(data, out, target="kind"),
+        "predictions": lambda data, out: bigforest.predict_file(forest, data, out),
+    }
+    for name, call in calls.items():
+        call(frame(), tmp_path / name)
+        stream = reader(tmp_path)
+        with pytest.raises(bigforest.OutputExistsError):
+            call(stream, tmp_path / name)
+        assert stream.read_all().num_rows == 60, name
+
+
 @pytest.mark.parametrize("shrink", ["auto", "off"])
 def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(shrink: str, tmp_path: Path) -> None:
     """The first answer reads nothing back, and is that of the forest that is read."""
