@@ -260,6 +260,8 @@ def _instance(dtype: Any) -> pl.DataType:
 Parse = Callable[[pl.Expr], pl.Expr]
 
 _ISO = "%Y-%m-%d"
+# Polars reads 1-2-3, which may be a code, as a day of the year 1.
+_DAY_AT_FIRST = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[-.]\d{1,2}[-.]\d{4})( |$)"
 
 
 def day_in(form: str) -> Parse:
@@ -280,8 +282,9 @@ def moment_in(form: str, *times: str) -> Parse:
 
 
 def _iso_text(text: pl.Expr) -> pl.Expr:
-    """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
-    return text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
+    """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04. Texts without a year of four digits become null."""
+    iso = text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
+    return pl.when(iso.str.contains(_DAY_AT_FIRST)).then(iso)
 
 
 DAY = day_in(_ISO)

@@ -104,11 +104,12 @@ def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
     return tuple(Form(one, marked) for one in parse for marked in (False, True))
 
 
+_DAY_FIRST = "%d-%m-%Y", "%d.%m.%Y"
 _DATES = _with_missing_words(
     DAY,
-    day_in("%d-%m-%Y"),
+    *map(day_in, _DAY_FIRST),
     MOMENT,
-    moment_in("%d-%m-%Y", "%H:%M:%S%.f", "%H:%M"),
+    *(moment_in(day, "%H:%M:%S%.f", "%H:%M") for day in _DAY_FIRST),
     ZONED_MOMENT,
     clock_time,
 )

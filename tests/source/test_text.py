@@ -384,6 +384,11 @@ COLUMNS_OF_FORMS = {
     "marks": (["1", "NA", " 3"], [1, None, 3]),
     "booleans": (["true", "False", "TRUE"], [True, False, True]),
     "days": (["2024-01-02", "2024/01/03"], [date(2024, 1, day) for day in (2, 3)]),
+    "days first": (["02-01-2024", "3/1/2024"], [date(2024, 1, day) for day in (2, 3)]),
+    "days with dots": (["02.01.2024", "3.1.2024"], [date(2024, 1, day) for day in (2, 3)]),
+    "seconds with dots": (["02.01.2024 03:04:05.5"], [datetime(2024, 1, 2, 3, 4, 5, 500_000)]),
+    "codes": (["1-2-3", "4-5-6"], ["1-2-3", "4-5-6"]),
+    "short years": (["24-01-02", "02.01.24"], ["24-01-02", "02.01.24"]),
     "minutes": (["2024-01-02 03:04", "2024-01-02 03:05"], [datetime(2024, 1, 2, 3, at) for at in (4, 5)]),
     "seconds": (["2024-01-02T03:04:05", "2024-01-02 03:04"], [datetime(2024, 1, 2, 3, 4, at) for at in (5, 0)]),
     "zones": (
@@ -394,7 +399,9 @@ COLUMNS_OF_FORMS = {
 }
 FORMS_OF_KINDS = [
     *((form, "csv") for form in COLUMNS_OF_FORMS),
-    *((form, "ndjson") for form in ("days", "minutes", "seconds", "zones", "times")),  # numbers in JSON are no text
+    *(
+        (form, "ndjson") for form in ("days", "days with dots", "codes", "minutes", "seconds", "zones", "times")
+    ),  # numbers in JSON are no text
 ]
 
 
