@@ -5,8 +5,9 @@ Rows without a target or with weight 0 are left out.
 Row weights become integers, so that sums of weights, and of targets times weights, are exact in any order. The weight w
 of a row is multiplied by the weight of its class, and becomes max(1, rint(w / step)).
 
-1. Narrow weights: the step is the greatest common divisor of the weights. Used if no weight is above MAX_WEIGHT steps,
-   and all weights together are at most 2**30 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
+1. Narrow weights: the step is the greatest common divisor of the weights, or the weight of all rows if they have the
+   same. Used if no weight is above MAX_WEIGHT steps, and all weights together are at most 2**30 steps. Integers up to
+   1,023, or weights such as 0.25 and 1.5, are exact.
 2. Wide weights, 64 bits: all other weights. The step is the greatest common divisor if all weights together are at most
    MAX_WIDE_TOTAL steps. Otherwise it is a power of two for which this holds. In a table of a million rows, weights
    down to a hundred-millionth of the mean are then exact to a thousandth.
@@ -271,10 +272,11 @@ class _Measured(NamedTuple):
 
 
 def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
-    largest, divisor, total = 0.0, 0, 0
+    smallest, largest, rows, divisor, total = math.inf, 0.0, 0, 0, 0
     whole = True
     for slice_ in slices:
-        largest = max(largest, float(slice_.max()))
+        smallest, largest = min(smallest, float(slice_.min())), max(largest, float(slice_.max()))
+        rows += slice_.size
         with np.errstate(over="ignore"):  # infinite parts have no divisor
             parts = slice_ / _FINEST
         whole = whole and bool(((parts == np.rint(parts)) & (parts < _LARGEST_WHOLE)).all())
@@ -282,6 +284,8 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
             distinct, counts = np.unique(parts.astype(np.int64), return_counts=True)
             divisor = math.gcd(divisor, int(np.gcd.reduce(distinct)))
             total += sum(map(int.__mul__, distinct.tolist(), counts.tolist()))
+    if smallest == largest < math.inf:  # as without weights
+        return _Measured(largest, largest, rows * largest)
     return _Measured(largest, divisor * _FINEST if whole else 0.0, total * _FINEST)
 
 

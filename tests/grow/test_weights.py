@@ -123,6 +123,16 @@ def test_nodes__on_projections_of_a_single_feature(family: str) -> None:
     assert forest.score(frame) == 1.0
 
 
+@pytest.mark.parametrize("weight", [0.1, 1 / 3, 1e-12, 3e12])
+def test_equal_weights__grow_the_forest_without_weights(weight: float) -> None:
+    table = pl.DataFrame({"x": [(7 * i) % 50 for i in range(200)], "kind": [f"{i % 9}" for i in range(200)]})
+    table = table.with_columns(y=pl.Series([f"{(i * i) % 7 % 3}" for i in range(200)]))
+    plain = bigforest.train(table, "y", trees=4)
+    equal = bigforest.train(table.with_columns(w=pl.lit(weight)), "y", weight="w", trees=4)
+    assert equal.predict_proba(table).equals(plain.predict_proba(table))
+    assert equal.oob.error == plain.oob.error
+
+
 @pytest.mark.parametrize(("few", "many"), [(10, 50_000), (1, 2_000), (3, 7_001)])
 def test_balanced__is_balanced(few: int, many: int) -> None:
     frame = pl.DataFrame({"x": range(few + many), "y": [0] * few + [1] * many})
