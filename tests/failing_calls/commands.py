@@ -89,7 +89,7 @@ COMMANDS = {
         [*_COLUMNS, "--weight", "w", "--group", "g", "--refine", "3", "--calibration", "0.2"],
         _RESUME,
     ),
-    "oblique": _train("--family", "sparse-oblique"),
+    "oblique": Command([*_PLAIN, "--family", "sparse-oblique"], _RESUME),
     "rotation": _train("--family", "rotation"),
     "tuned": Command([*_PLAIN, "--tune", "2"]),
     "all parts": _on_forest(
