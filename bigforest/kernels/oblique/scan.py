@@ -56,7 +56,7 @@ def cut_after_code(n, best, work, projected):
 def scan_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
     """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
 
-    Call `prepare` of kernels/scan/criterion.py before. `two` to `sums` are the fields of Criterion.
+    Call `prepare` of kernels/scan/criterion.py before. `two` to `sums` are the fields of CriterionScratch.
     projected.cut is set when a split is taken.
     """
     n = np.uint64(node.items.size)

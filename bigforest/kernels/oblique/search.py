@@ -135,7 +135,7 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
     or -1 if there is no split.
 
     cached     True if items have row numbers of the copy, oblique.cache
-    criterion  Criterion
+    criterion  CriterionScratch
 
     Return the index (0 or 1) of the direction and the projections of the best split in oblique.drawn and oblique.value.
     """

@@ -10,7 +10,7 @@ a bucket. A node is light if its weight is below SCORED_WEIGHT.
 | classes | entropy, error, registered | impurity.py |
 | numbers | variance, Poisson deviance | regression.py |
 
-Kernels are compiled for the fields of Criterion that are not None, without the code of other criteria.
+Kernels are compiled for the fields of CriterionScratch that are not None, without the code of other criteria.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bigforest.kernels.scan.two_class import (
 )
 
 
-class Criterion(NamedTuple):
+class CriterionScratch(NamedTuple):
     """Scratch of one growing tree for its criterion.
 
     two     Gini of classes
@@ -47,14 +47,16 @@ class Criterion(NamedTuple):
     sums: RegressionScratch | None = None
 
 
-def make_criterion(target: ClassTarget | RegressionTarget, impurity: int, rows: int, random: bool) -> Criterion:
+def make_criterion_scratch(
+    target: ClassTarget | RegressionTarget, impurity: int, rows: int, random: bool
+) -> CriterionScratch:
     """Allocate the scratch for trees of up to `rows` rows; random: True for random splits."""
     if isinstance(target, RegressionTarget):
-        return Criterion(sums=make_regression_scratch(rows, target.zero))
+        return CriterionScratch(sums=make_regression_scratch(rows, target.zero))
     if random or impurity != GINI:
-        return Criterion(scores=make_score_scratch(impurity, target.table, target.number))
+        return CriterionScratch(scores=make_score_scratch(impurity, target.table, target.number))
     many = make_many_class_scratch(target.number) if target.number > 2 else None
-    return Criterion(make_two_class_scratch(rows), many)
+    return CriterionScratch(make_two_class_scratch(rows), many)
 
 
 @inlined
@@ -69,7 +71,7 @@ def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores,
     """Offer every threshold of a feature, whose codes are work.codes[:n], low < high. Call `prepare` before.
 
     number                   int64, becomes best.split[FEATURE]
-    two, many, scores, sums  fields of Criterion
+    two, many, scores, sums  fields of CriterionScratch
     """
     if sums is not None:
         scan_sums(low, high, node, min_leaf, number, best, work, sums)

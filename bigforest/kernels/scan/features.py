@@ -152,7 +152,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
 
     Its entry FEATURE is 2 * feature, plus 1 if missing values come last; -1 if there is no split.
 
-    two, many, scores, sums  fields of Criterion
+    two, many, scores, sums  fields of CriterionScratch
     scratch                  GrowScratch
     non_plain                CategoricalMissing; None if all features are plain numbers (without missing values)
     dictionary               for random splits (random_split.py); None for the best split

@@ -163,7 +163,7 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
 
 @inlined
 def walk_all_many(end, node, min_leaf, feature, best, keys, left):
-    """Offer every boundary of the sorted keys[:end] of a node. Rows without a key have the code of keys[0]."""
+    """Offer every boundary of the sorted keys[:end] of a node. Rows that have no key have the code of keys[0]."""
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
     walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)

@@ -41,7 +41,7 @@ from bigforest.kernels.oblique.search import (
     split_by_direction,
 )
 from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_non_plain
-from bigforest.kernels.scan.criterion import Criterion, make_criterion
+from bigforest.kernels.scan.criterion import CriterionScratch, make_criterion_scratch
 from bigforest.kernels.scan.draw import FeatureDraw, make_feature_draw
 from bigforest.kernels.scan.features import Batch, find_feature, make_batch, split_by_feature
 from bigforest.kernels.scan.random_split import CodeDictionary
@@ -153,7 +153,7 @@ def grow_while_room(
     """Number and split nodes until the stack is empty or an array is full.
 
     value       int64 [rows], the regression targets; None for classes
-    criterion   Criterion
+    criterion   CriterionScratch
     oblique     Oblique, with DirectionExtras as growing.pool; None for other splits
     subspace    Subspace, with DirectionExtras as growing.pool; None for other splits
     non_plain   CategoricalMissing, with Subsets as growing.pool; None for other splits, and if all features are plain
@@ -261,9 +261,9 @@ def grow(
     put_roots(growing.stack, roots)
     growing.size[1] = roots.key.size
     kinds = (oblique, subspace, non_plain, dictionary)
-    criterion = Criterion()  # trees in subspaces need none
+    criterion = CriterionScratch()  # trees in subspaces need none
     if subspace is None:
-        criterion = make_criterion(target, rules.impurity, roots.max_rows, dictionary is not None)
+        criterion = make_criterion_scratch(target, rules.impurity, roots.max_rows, dictionary is not None)
     grow_while_room(codes, by_row, value, items, rules, growing, criterion, scratch, *kinds)
     while growing.size[1] > 0:
         growing = with_more_room(growing, entries)
