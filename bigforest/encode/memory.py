@@ -1,6 +1,6 @@
 """The memory of encoding, the division of the work within a budget, and the job that all tasks share.
 
-With less memory, first columns that take more than _GOOD_TASK_BYTES are encoded in pieces (the runs of features.py).
+With less memory, first columns that take more than _GOOD_TASK_BYTES are encoded in pieces (features.py).
 Then fewer workers are used. At last one worker encodes every column in pieces that does not fit in memory. A budget
 that is too small is refused before the run.
 """
@@ -32,7 +32,7 @@ WORKER_BYTES = 12_000_000
 PIECE_BYTES = 16_000_000
 # Fewest rows of a piece.
 _MIN_PIECE_ROWS = 1 << 18
-# A further worker is added only if each has this many bytes for a task, or as many as any task needs.
+# A further worker is added only if each has this many bytes for a task, or enough for the widest feature.
 _GOOD_TASK_BYTES = 100_000_000
 # Scratch bytes of a row of a column in pieces, in addition to its key: the files `ranks`, `merged` and `parts` of
 # features.py, and with bins the counts of keys.

@@ -29,8 +29,8 @@ from bigforest.version import __version__
 
 # Number of stopped calls that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256
-# A worker finishes one part at a time for each _FINISHING threads: scoring the counts of a tree takes up to three times
-# the memory of counting on one thread (grow/memory.py).
+# Only one thread in _FINISHING finishes parts: scoring the counts of a tree takes up to three times the memory of
+# counting on one thread (grow/memory.py).
 _FINISHING = 3
 # Size that a Seat claims, bytes.
 _SEAT = 1 << 25

@@ -261,7 +261,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """Return the smallest budget with which one worker can grow the trees, in memory or by passes.
 
-    By passes, the budget may be up to 1 MiB too large.
+    If the trees must grow by passes, the returned budget may be up to 1 MiB too large.
     """
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:

@@ -91,7 +91,7 @@ class Sampler:
     def draws(self, tree: int) -> NDArray[Any] | None:
         """Return the draws of a tree, from which the bag of each block is computed.
 
-        int64 [blocks, strata]  draws in each block; the strata are the classes if drawn by class, else one of all rows
+        int64 [blocks, strata]  draws in each block, strata as in `_drawable_rows`
         uint16 [groups]         multiplicity of each group, with groups
         uint16 [rows]           multiplicity of each row, with boosting
         None                    without bootstrap

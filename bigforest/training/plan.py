@@ -53,7 +53,7 @@ from bigforest.training.choose import choose_min_level, chooses_mtry, largest_ch
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
-# The stages, in the order in which they are listed. All but the last run in this order; "weigh" belongs to growing.
+# The stages in the order in which they run, except for "weigh", which is a part of growing.
 # Each function is in the module of its stage, and returns the memory, scratch and passes of the stage.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,

@@ -1,8 +1,8 @@
 """A training run: from a table to a forest on disk, in a folder where it can continue after any interruption.
 
-    plan = resolve(run, table)        options, columns and memory are decided; refuses
-    store = plan.make_store(...)      the table is encoded, unless it is a store
-    plan = plan.for_store(store)      exact memory; refuses
+    plan = resolve(run, table)        options and columns are decided; refuses
+    store = plan.make_store(...)      refuses if memory is too little; encodes the table, unless it is a store
+    plan = plan.for_store(store)      refuses again, by the exact sizes
     choose_options(...)               trial trees: mtry, min_leaf, axes
     grow                              trees/part-*.parquet, and the leaves of out-of-bag rows
     report                            shrinkage, power, error, rows
@@ -389,8 +389,8 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
     grown  the trees if they are in memory, otherwise None.
 
-    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees; None if the trees are not in memory,
-    or must be dropped to make room for the report.
+    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees, or None if they are not in memory, or
+    must be dropped to make room for the report.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:
