@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
-from bigforest.errors import ConfigError, DataError, damaged_forest
+from bigforest.errors import ConfigError, DataError, api, damaged_forest
 from bigforest.events import Listener, stage
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.decreases import importance
@@ -177,8 +177,14 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
     if odd := sorted(names[0] ^ names[1]):
         return f"the feature {odd[0]!r} is not in both"
     pairs = zip(first.features, other.features, strict=True)
-    odd_name = next(ours.name for ours, theirs in pairs if ours != theirs)
-    return f"the feature {odd_name!r} has another place, type or number of values"
+    if odd_name := next((ours.name for ours, theirs in pairs if ours != theirs), None):
+        return f"the feature {odd_name!r} has another place, type or number of values"
+    if first.missing_words != other.missing_words:
+        words = " and ".join(", ".join(map(repr, spec.missing_words)) or "none" for spec in (first, other))
+        return f"the words of {api('missing')} are {words}"
+    if first.separator != other.separator:
+        return f"the separators of their CSV files are {first.separator!r} and {other.separator!r}"
+    return f"the {'weights' if first.weight != other.weight else 'groups'} of rows differ"
 
 
 def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:

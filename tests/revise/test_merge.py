@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -137,6 +138,25 @@ def test_merge__forests_that_do_not_go_together(
     with pytest.raises(bigforest.ConfigError, match=message):
         bigforest.merge([grown / "0", tmp_path / "other"], tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "both", "difference"),
+    [
+        ({"missing": ["-9", "x"]}, {"exclude": ["w"]}, "the words of missing are '-9', 'x' and none"),
+        ({}, {"weight": "w"}, "the weights of rows differ"),
+        ({}, {"group": "w"}, "the groups of rows differ"),
+    ],
+)
+def test_merge__names_what_differs_beside_features_and_target(
+    tmp_path: Path, first: dict[str, Any], both: dict[str, Any], difference: str
+) -> None:
+    for number, options in enumerate([first | both, both]):
+        rows = "".join(f"{i},{i % 2},{i % (2 + number) + 1}\n" for i in range(40))
+        (tmp_path / f"{number}.csv").write_text(f"x,y,w\n{rows}")
+        bigforest.train(tmp_path / f"{number}.csv", "y", out=tmp_path / f"{number}", trees=2, seed=number, **options)
+    with pytest.raises(ConfigError, match=difference):
+        bigforest.merge([tmp_path / "0", tmp_path / "1"], tmp_path / "both")
 
 
 def test_merge__needs_two_sound_forests(grown: Path, tmp_path: Path) -> None:
