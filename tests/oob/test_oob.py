@@ -197,7 +197,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         patch.setattr(plan, "FITTING_BYTES", draws.draw(st.sampled_from([1, 500, 1 << 12])))  # most are mapped
         patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
         patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
-        store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
+        store, made = stored, trees(6, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
         )
@@ -213,7 +213,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         assert way.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(ForestJob(store, config, Path(name) / "small", resources, events.append))
-        assert events[0].total == 9 * (1 + -(-store.rows // way.rows))  # found again, and added up in each range
+        assert events[0].total == 6 * (1 + -(-store.rows // way.rows))  # found again, and added up in each range
         if more == 0:
             assert way.rows < store.rows and way.group_bytes < sizes.sum()  # several ranges, several groups
         found, expected = (sorted((Path(name) / kind / "oob").glob("*.parquet")) for kind in ("small", "whole"))

@@ -109,7 +109,7 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
     kind = draws.draw(st.sampled_from(["classes", "numbers"]))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "FITTING_BYTES", draws.draw(st.sampled_from([1, 500, 1 << 12])))  # most are mapped
-        store, grown = large_stores[kind], grown_for(kind, 9)
+        store, grown = large_stores[kind], grown_for(kind, 6)
         shrink = draws.draw(st.sampled_from(["auto", "off"]))
         tried = len(LAMBDAS) if shrink == "auto" else 0
         config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink=shrink, power="auto", **options_of(kind))

@@ -113,7 +113,7 @@ def test_votes__of_several_chunks_of_narrow_and_wide_rows(wide: int) -> None:
     draw = np.random.default_rng(7)
     frame = table(40_000).select("a", "level", "gaps", "few", "two")
     frame = frame.with_columns(pl.Series(f"w{number}", draw.integers(0, 3, frame.height)) for number in range(wide))
-    forest = bf.train(frame, "two", trees=2, keep_votes=True, max_depth=9)
+    forest = bf.train(frame, "two", trees=2, keep_votes=True, max_depth=9, refine="off")
     assert forest.oob_votes.collect().equals(expected(forest, frame))
 
 
@@ -164,7 +164,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(tmp_path: Path) -> None:
     """Found in memory, by passes, or read back: the report and the kept votes are the same."""
     rows = 1 << 18
     frame = table().select("a", "b", "few", "two")[np.random.default_rng(0).integers(0, 300, rows)]
-    forest = bf.train(frame, "two", trees=2, max_depth=3, keep_votes=True, out=tmp_path / "usual")
+    forest = bf.train(frame, "two", trees=2, max_depth=3, keep_votes=True, refine="off", out=tmp_path / "usual")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
     limits = MemoryLimits(100_000, 64, 4096, 1 << 16, nodes=100, routed=100, values=50, training=0)
     for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
