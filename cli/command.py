@@ -301,7 +301,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Add the expected type of a wrong value to the error, and the configuration file if the value is from there."""
+    """Say in the error of a wrong value which type is expected, and the configuration file that the value is from."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -328,7 +328,7 @@ def _say_extra(error: Any) -> None:
 
 
 def _suggest_option(error: Any, command: Any) -> None:
-    """Suggest an option in an error about an unknown option, if that is its name in scikit-learn or another tool."""
+    """Suggest an option if the user typed the name that it has in scikit-learn or another tool."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES
@@ -340,7 +340,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return the options and functions that messages name, as users of this command type them, by name in the API."""
+    """Return what users of this command type for each option and function of the API that messages name."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}

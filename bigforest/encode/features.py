@@ -22,7 +22,7 @@ the column is cut.
     values   3.5 1.0 3.5 | 2.0 3.5        two runs
     keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
     ranks    1 0 1       | 0 1            file `ranks`: of every row, within its run
-    ranges   1.0 | 2.0   - 3.5 | 3.5      two ranges, below 3.0 and above, each with a part of every run
+    ranges   1.0 | 2.0   - 3.5 | 3.5      two ranges, cut at the key 3.5, with a part of every run
     merged   0   | 1     - 2   | 2        file `merged`: rank in the column of each key of a range
     codes    2 0 2       | 1 2            (parts of the run in merged)[ranks]
 

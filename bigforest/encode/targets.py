@@ -8,12 +8,14 @@ the smallest power of two with
 
     |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
-where W bounds the weight of a bag: the number of rows; if rows have weights, MAX_WEIGHT times the number of rows, at
-most 2**31 - 1. The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61),
-where r is half the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the
-distance between neighbouring float64 numbers there instead. Multiples of the step, such as most whole numbers, are
-exact. If some values are not multiples, the store also holds the targets themselves (TargetSpec.exact), for the report
-by row and for quantiles.
+where W is the largest weight of a bag with `sample_fraction` 1. Without weights of rows, it is the number of rows.
+Otherwise it is MAX_WEIGHT times the number of rows, at most 2**31 - 1.
+
+The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half
+the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the distance between
+neighbouring float64 numbers there instead. Multiples of the step, such as most whole numbers, are exact. If some values
+are not multiples, the store also holds the targets themselves (TargetSpec.exact), for the report by row and for
+quantiles.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ from bigforest.source.source import Source
 # Floats, dates or times with more distinct values than this are measurements. Floats or decimals with at most this many
 # distinct values, all whole, may be meant as classes.
 MAX_UNUSUAL_CLASSES = 100
-# Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value if there
-# are gaps between the values (digits and grades).
+# Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value (digits and
+# grades) if there are gaps between the values, or if they do not begin with 0 or 1.
 MOST_NUMBERED = 30
 _LARGEST_CODE = 10
 # Each class must have _OFTEN rows. In small tables, _SHARE_OF_MEAN of the mean number of rows of a value is enough, but
@@ -302,7 +304,7 @@ _FINE_STEP = 1e-6
 # Relative changes up to _SMALL_CHANGE are small. A notice is sent if at least _CHANGED_SHARE of the values change by
 # more. In a normal distribution fewer values are near enough to 0 to change by more.
 _SMALL_CHANGE, _CHANGED_SHARE = 1e-3, 1e-4
-# Fewest numbers in the sample for the quartiles if every row has a target; all numbers if the table has fewer rows.
+# If every row has a target, the sample for the quartiles has at least this many numbers, or all rows of the table.
 _SAMPLE = 1 << 17
 
 
@@ -380,8 +382,8 @@ def _lost_digits(spec: TargetSpec, sample: NDArray[np.float64], rounded: bool) -
 
     rounded  True if some targets lost digits when they became float64.
 
-    Digits matter if the step is large compared with the interquartile range, or if a share of the values changes in a
-    digit that is shown.
+    Digits matter if the step is large compared with the interquartile range (_FINE_STEP), or if many values change by
+    more than _SMALL_CHANGE of themselves (_CHANGED_SHARE).
     """
     kept = spec.values(spec.steps(sample))
     change, size = np.abs(kept - sample), np.abs(sample)

@@ -465,8 +465,8 @@ class ExplainJob:
         classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
-        # The check needs leaves with the bag rows of training, reached by values. A tree of projections on bins routes
-        # by bins, and calibrated leaves have the counts of other rows.
+        # Two kinds of trees cannot be checked: projections of bins, because rows are routed by values here, and trees
+        # with calibrated leaves, which have the weights of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and CALIBRATED not in self.forest.files.stages:
             _check_leaves(tree, table, bags, weight)

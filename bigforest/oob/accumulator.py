@@ -29,8 +29,8 @@ class OobAccumulator(NamedTuple):
     voters      uint32 [rows], number of trees that voted
     prediction  uint16 [rows], predicted class; empty with lambdas, and for regression, where votes / voters is
                 predicted
-    spread      float64 [rows, 3], sums of the unshrunk predictions, see kernels/predict/accumulate.py new_spread; empty
-                with lambdas, and for classes
+    spread      float64 [rows, 3], sums for the spread of the unshrunk predictions, see new_spread in
+                kernels/predict/accumulate.py; empty with lambdas, and for classes
     """
 
     votes: NDArray[np.float64]

@@ -120,7 +120,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
         for file in found_leaves(narrow, store.spec, part):
             trees = file.trees
-            if trees.stop > part.stop:  # only if a run with other parts left it: its leaves are computed again
+            if trees.stop > part.stop:  # left by a run with other parts; these leaves are computed again
                 continue
             stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
             with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:

@@ -161,8 +161,8 @@ class Sampler:
         multiplicity  uint16 [rows], how often each row is in the bag
 
         This is the weight of the row in the table times its multiplicity, 0 for rows that are not in the bag. Wide
-        weights are divided by WeightSpec.search; the products are rounded up or down at random, so that the expected
-        value is exact, and clipped to the range from 1 to 65,535. Products of other weights are exact; a DataError is
+        weights are divided by WeightSpec.search. Their products are clipped to the range from 1 to 65,535, and rounded
+        up or down at random, so that the expected value is exact. Products of other weights are exact; a DataError is
         raised if such a product exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
@@ -333,18 +333,22 @@ def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.in
 
 
 def bag_size(rows: int, config: TrainConfig) -> int:
-    """Return the number of draws of a bag: `sample_fraction` of the rows, rounded half up, at least 1."""
+    """Return the number of draws of a bag: `sample_fraction` of the rows, rounded half up, at least 1.
+
+    A bag that is drawn by class has fewer, or at most one more draw per class.
+    """
     return max(1, int(config.sample_fraction * rows + 0.5))
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return an upper bound of the number of distinct rows of a bag: at least 12 standard deviations above its mean.
+    """Return an upper bound of the number of distinct rows of a bag.
 
     classes  number of classes, for bags that are drawn class by class
 
     Of n rows, d draws with replacement leave out about n exp(-d / n) on average, with a standard deviation of at most
-    sqrt(n) / 2. A bag that is drawn by class has at most one more draw per class, because the draws of each class are
-    rounded, and at least 1. With groups, or without bootstrap, the bound is the number of all rows.
+    sqrt(n) / 2. The bound is 12 standard deviations above the mean, or d if this is lower. A bag that is drawn by class
+    has at most one more draw per class, because the draws of each class are rounded, and at least 1. With groups, or
+    without bootstrap, the bound is the number of all rows.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:

@@ -19,7 +19,7 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _BLOCK = np.uint64(2 * TERMS)
 _LAST = np.uint64(2 * TERMS - 2)
-# Column of a term of weight 0 that fills a block.
+# Result of `term_column` for a term of weight 0 that fills a block.
 PADDING = np.uint64(2**64 - 1)
 
 
@@ -136,8 +136,10 @@ def node_terms(layout, directions, sets, node):
 
 @inlined
 def term_column(layout, directions, sets, node, term):
-    """Return the column of the feature of a term of an inner node, from 0 to before `node_terms`; PADDING for a term of
-    weight 0 that fills the last block."""
+    """Return the column of the feature of a term of an inner node; PADDING if the term has weight 0 and fills a block.
+
+    term  uint64, number of the term, less than `node_terms`
+    """
     column = link_of(layout, node) >> layout.shift
     if sets is not None and column - sets.features < sets.features:
         return column - sets.features
@@ -186,7 +188,7 @@ def walk_rows(trees, root, values, rows, leaves):
 
 @kernel
 def node_answers(layout, begin, end, mixed, weight, answer):
-    """Write the value of every node of a tree: of the ballot in a leaf, the mean over the bag rows in an inner node.
+    """Write the value of every node of a tree: a leaf has its votes, an inner node the mean of its leaves over the bag.
 
     begin, end  uint64, range of the tree among the nodes
     mixed       float64 [ballots, classes], ballots with several classes (flat_tree.py)

@@ -20,7 +20,7 @@ _SERIES = 0.01
 
 @inlined
 def describe_node(nodes, node, sums, impurity):
-    """Return the weight (uint64) of a node, and its impurity or, for regression, the mean of its targets."""
+    """Return the weight (uint64) of a node, and its impurity or, for regression, its mean target in steps."""
     if sums is not None:
         weight = np.uint64(nodes.counts[node, 0])
         return weight, np.float64(sums[node]) / np.float64(weight)
@@ -55,7 +55,7 @@ def decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale):
         return value[node] - (w_l * value[child_l] + w_r * value[child_r]) / w
     if impurity == POISSON:
         return (w_l * side_deviance(value[child_l], value[node]) + w_r * side_deviance(value[child_r], value[node])) / w
-    # The variance of the means of the children, relative to the mean of the node rounded down: no digits cancel.
+    # The variance of the means of the children. `centre` is subtracted from both means, so that no digits cancel.
     centre = sums[node] // np.int64(weight[node])
     mean_l = np.float64(sums[child_l] - centre * np.int64(weight[child_l])) / w_l
     mean_r = np.float64(sums[child_r] - centre * np.int64(weight[child_r])) / w_r
@@ -84,7 +84,7 @@ def finalize_nodes(
 
     nodes           CodeTree of kernels/tree/builder.py, grown on classes or numbers
     sums            nodes.sum; None for classes
-    subsets         Subsets of kernels/scan/categorical_missing.py; None if all features are plain numbers
+    subsets         Subsets of kernels/scan/categorical_missing.py; None without categories and missing values
     offsets         int64 [features + 1], the codes of feature f have low[offsets[f]:offsets[f + 1]], high likewise
     low, high       float64, smallest and largest value of each code
     has_thresholds  True if `threshold` has the thresholds of all nodes on entry, False if only of oblique nodes
