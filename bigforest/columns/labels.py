@@ -117,11 +117,11 @@ def proba_names(target: TargetSpec) -> tuple[str, ...]:
 
 def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | None:
     """Return the class code of every row of a target column, -1 for null and NaN; None if a label is not a class."""
-    codes = class_places(series, target)
+    codes = codes_or_unknown(series, target)
     return None if (codes == UNKNOWN).any() else codes
 
 
-def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
+def codes_or_unknown(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
     """Return the class code of each label, int32 [rows]: -1 for null and NaN, UNKNOWN if the label is not a class."""
     places = places_of(series, label_series(target))
     codes = places.cast(pl.Int32).fill_null(UNKNOWN).to_numpy().copy()
@@ -133,11 +133,11 @@ def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
 def requested_codes(labels: Iterable[Any], target: TargetSpec) -> list[int]:
     """Return the class codes of labels that an option names, as values or text; UNKNOWN if a label is not a class."""
     texts = [requested_text(label) for label in labels]
-    return [int(code) for code in class_places(pl.Series(texts, dtype=pl.String), target)]
+    return [int(code) for code in codes_or_unknown(pl.Series(texts, dtype=pl.String), target)]
 
 
 def known_codes(series: pl.Series, spec: DataSpec, where: str) -> NDArray[np.int32]:
-    """Return `label_codes`, -1 also for words that mean a missing value. Raises DataError for other labels.
+    """Return `label_codes`, -1 also for words that mean a missing value. Raises DataError if a label is not a class.
 
     where  name of the table in the error.
     """
@@ -155,7 +155,7 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     if not is_feature_type(series.dtype):
         return f"of type {series.dtype}, and the forest's are {target.dtype}; {known_classes}: convert them"
     distinct = series.drop_nulls().unique(maintain_order=True)
-    unknown = distinct.filter(pl.Series(class_places(distinct, target) == UNKNOWN)).head(3)
+    unknown = distinct.filter(pl.Series(codes_or_unknown(distinct, target) == UNKNOWN)).head(3)
     such = f", such as {', '.join(repr(label_text(label)) for label in unknown)}" if len(unknown) else ""
     return f"that the forest does not know{such}; {known_classes}: correct or drop these rows"
 

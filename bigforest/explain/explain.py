@@ -65,7 +65,8 @@ class Section(NamedTuple):
     options: tuple[str, ...] | None = None
 
 
-# Sections by name. From them, docs/options.py writes options of the command line and the docstring of `explain_forest`.
+# Sections by name. From them, docs/options.py writes options of the command line, and `parts` in the docstring of
+# `explain_forest`.
 SECTIONS: dict[str, Section] = {
     "importance": Section(
         "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", True, ()
@@ -273,8 +274,8 @@ def explain_forest(
         "strength", "proximities", "filling"). None for the fast ones ("importance", "unbiased", "permutation",
         "strength", "trees"); those on out-of-bag rows only with `data`, and not after boosting.
     loss : str or None, default=None
-        Loss for permutation importance: "error" or "log_loss", "mse" for regression, "poisson_deviance" or "mse" with
-        the impurity poisson. None for the first of these.
+        Loss for permutation importance. For classes "error" or "log_loss", for regression "mse", with the impurity
+        poisson "poisson_deviance" or "mse". None for the first loss of the task.
     groups : mapping or None, default=None
         Features to permute together, in addition to each feature alone: lists of names, by the name of the group.
     new_rows : bool, default=False
@@ -340,7 +341,7 @@ def explain_forest(
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         # No process replaces a temporary forest, and workers may not see its folder.
         stamp = None if forest.is_temporary else forest.files.stamp
-        folder = ExplanationFolder(home, *_made_of(forest, source), stamp, overwrite=overwrite)
+        folder = ExplanationFolder(home, *_input_digests(forest, source), stamp, overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         with made_folder(home), forest.files.same_run():
             plans = plan_sections(job)
@@ -444,7 +445,7 @@ def _reading(job: ExplainJob) -> StagePlan:
     return StagePlan("read", read_estimate(0, scratch), seconds)
 
 
-def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
+def _input_digests(forest: Forest, source: Source | None) -> tuple[str, str]:
     """Return two digests: of a forest, with the lambda, power and rounds of its predictions, and of a table."""
     run = None if forest.files.stamp is None else forest.files.stamp.digest
     amounts = [forest.shrinkage.amount, forest.power.amount]

@@ -451,5 +451,5 @@ def _replace_of_features(
         # Each piece begins with the last value of the previous piece.
         for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
             values = low[begin : begin + _PIECE].copy()  # copied: a mapped file would be read at random
-            whole = begin + _PIECE >= low.size
-            batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, whole) :] for batch in batches]
+            is_last = begin + _PIECE >= low.size
+            batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, is_last) :] for batch in batches]

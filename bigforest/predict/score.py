@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.columns.labels import UNKNOWN, class_places, label_values, strange_labels
+from bigforest.columns.labels import UNKNOWN, codes_or_unknown, label_values, strange_labels
 from bigforest.columns.types import cells, without_words
 from bigforest.encode.rows import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.errors import DataError, counted
@@ -223,7 +223,7 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
     if not has_truth.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
     if not spec.target.is_regression:
-        codes = class_places(truth, spec.target)[has_truth.to_numpy()]
+        codes = codes_or_unknown(truth, spec.target)[has_truth.to_numpy()]
         unknown = int(np.count_nonzero(codes == UNKNOWN))
         if unknown == len(codes):
             raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
@@ -231,7 +231,7 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
             with watching(None) as listener:
                 some = f"{unknown:,} of {counted(len(codes), 'row')} {'counts' if unknown == 1 else 'count'} as wrong"
                 listener(Notice(f"{some}, because of labels {strange_labels(truth, spec.target)}"))
-        return float((codes == class_places(predictions, spec.target)[has_truth.to_numpy()]).mean())
+        return float((codes == codes_or_unknown(predictions, spec.target)[has_truth.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")
     numbers = truth.filter(has_truth).cast(pl.Float64).to_numpy()

@@ -44,7 +44,8 @@ LAST_PLACE = 2**31 - 1
 def is_part(side, rest, weight, counts):
     """Return True if a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent, without an earlier child; this child's are subtracted
+    rest  uint64 [1 + classes], weight and counts of the parent; for a right child, less those of the left child. The
+          weight and counts of the checked child are subtracted
     """
     if side == ROOT:
         return True
@@ -202,11 +203,11 @@ def pack_nodes(
 
 
 @kernel
-def number_nodes(layout, column_of, used, first_block, first_set, classes, first_mixed):
+def number_nodes(layout, column_of, used, first_block, first_set, lowest, first_mixed):
     """Renumber the columns, blocks, sets and ballots that `pack_nodes` wrote, for trees that become part of a group.
 
     column_of  uint64 [features], column of each used feature in a tile; used: number of used features
-    classes    smallest number of a mixed ballot
+    lowest     smallest number of a mixed ballot
     first_block, first_set, first_mixed  numbers of blocks, sets and mixed ballots of earlier trees in the group
     """
     features = np.uint64(column_of.size)
@@ -223,7 +224,7 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
             else:
                 column = np.uint64(2 * used + first_block) + (column - features - features)
             layout.links[2 * node + 1] = (column << layout.shift) | (link & within)
-        elif (layout.links[2 * node] & layout.ballot) >= np.uint64(classes):
+        elif (layout.links[2 * node] & layout.ballot) >= np.uint64(lowest):
             layout.links[2 * node] += np.uint64(first_mixed)
 
 
@@ -231,7 +232,8 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
 def words_of(codes):
     """Return the number of words of a set of ascending codes, see LevelSets.
 
-    The words are codes only if bits would take more than twice as many words: looking up a code takes a search.
+    There is a word for each code only if bits would take more than twice as many words, because looking up a code
+    then takes a search.
     """
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32
@@ -285,9 +287,11 @@ def count_nodes(layout, counts):
 
 @kernel
 def list_nodes(layout, first, ends, order):
-    """List the axis nodes on features of columns from `first` on, by column: order uint32 [number of these nodes].
+    """List the axis nodes whose feature is in a range of columns, column by column.
 
-    ends  int64 [columns]: where the nodes of each column begin in `order`; afterwards where they end
+    first  number of the first column
+    ends   int64 [columns]: where the nodes of each column begin in `order`; afterwards where they end
+    order  uint32, out: numbers of the nodes
     """
     columns = np.uint64(ends.size)
     for node in range(layout.links.size // 2):
@@ -300,20 +304,20 @@ def list_nodes(layout, first, ends, order):
 
 
 @kernel
-def nodes_to_codes(thresholds, nodes, values, code, whole):
+def nodes_to_codes(thresholds, nodes, values, code, is_last):
     """Replace thresholds by the largest code whose value is at most the threshold; return how many nodes are done.
 
     thresholds  float64 [2 * all nodes], the threshold of node n at index 2 * n
-    nodes       uint32, ascending by threshold unless `whole`
+    nodes       uint32, ascending by threshold unless `is_last`
     values      float64, ascending, a piece of a dictionary; code: the code of its first value
-    whole       True if the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
+    is_last     True if the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
                 last value are replaced, and the next piece has to begin with that value
     """
     last = values[values.size - 1]
     for done in range(nodes.size):
         index = 2 * np.uint64(nodes[done])
         threshold = thresholds[index]
-        if not whole and threshold >= last:
+        if not is_last and threshold >= last:
             return done
         below = np.int64(last_up_to(values, np.uint64(0), np.uint64(values.size), threshold))
         thresholds[index] = np.float64(code + below if values[0] <= threshold else code - 1)

@@ -65,7 +65,7 @@ class ClassVotes(NamedTuple):
     wrong       int64 [trees], change of the weight of the rows with a wrong prediction when this tree has voted
     """
 
-    bag: OobVotes
+    oob: OobVotes
     truth: NDArray[np.uint16]
     prediction: NDArray[np.uint16]
     wrong: NDArray[np.int64]
@@ -81,7 +81,7 @@ class NumberVotes(NamedTuple):
     change  int64 [trees], change of the sum of these losses when this tree has voted
     """
 
-    bag: OobVotes
+    oob: OobVotes
     truth: NDArray[np.float64]
     unit: float
     floor: float | None
@@ -113,21 +113,21 @@ def _weight_of(weight, row):
 
 
 @inlined
-def _hear(bag, tree, row):
+def _hear(oob, tree, row):
     """Count a row that has no voter yet."""
-    bag.reached[tree] += 1
-    bag.heard[tree] += _weight_of(bag.weight, row)
+    oob.reached[tree] += 1
+    oob.heard[tree] += _weight_of(oob.weight, row)
 
 
 @inlined
 def _count_class_vote(state, tree, row, ballot):
-    bag = state.bag
-    add_ballot(bag.cast, row, ballot)
-    votes = bag.cast.votes
-    has_voters = np.int64(bag.voters[row] > np.uint32(0))
+    oob = state.oob
+    add_ballot(oob.cast, row, ballot)
+    votes = oob.cast.votes
+    has_voters = np.int64(oob.voters[row] > np.uint32(0))
     if has_voters == 0:
-        _hear(bag, tree, row)
-    truth, weight = np.uint64(state.truth[row]), _weight_of(bag.weight, row)
+        _hear(oob, tree, row)
+    truth, weight = np.uint64(state.truth[row]), _weight_of(oob.weight, row)
     best, most = np.uint64(0), votes[row, 0]
     # Without branches: the leading class changes often while trees are few.
     for k in range(_ONE, np.uint64(votes.shape[1])):
@@ -137,7 +137,7 @@ def _count_class_vote(state, tree, row, ballot):
     before = has_voters & np.int64(np.uint64(state.prediction[row]) != truth)
     state.wrong[tree] += weight * (np.int64(best != truth) - before)
     state.prediction[row] = np.uint16(best)
-    bag.voters[row] += np.uint32(1)
+    oob.voters[row] += np.uint32(1)
 
 
 @inlined
@@ -152,21 +152,21 @@ def _loss_of(truth, prediction, unit, floor, factor):
 @inlined
 def _loss(state, row):
     """Return the loss of a row, times its weight and `share`, rounded."""
-    bag = state.bag
-    prediction = bag.cast.votes[row, 0] / np.float64(bag.voters[row])
-    factor = np.float64(_weight_of(bag.weight, row)) * state.share
+    oob = state.oob
+    prediction = oob.cast.votes[row, 0] / np.float64(oob.voters[row])
+    factor = np.float64(_weight_of(oob.weight, row)) * state.share
     return np.int64(np.rint(_loss_of(state.truth[row], prediction, state.unit, state.floor, factor)))
 
 
 @inlined
 def _count_number_vote(state, tree, row, ballot):
-    bag = state.bag
-    if bag.voters[row] == 0:
-        _hear(bag, tree, row)
+    oob = state.oob
+    if oob.voters[row] == 0:
+        _hear(oob, tree, row)
     else:
         state.change[tree] -= _loss(state, row)
-    add_ballot(bag.cast, row, ballot)
-    bag.voters[row] += np.uint32(1)
+    add_ballot(oob.cast, row, ballot)
+    oob.voters[row] += np.uint32(1)
     state.change[tree] += _loss(state, row)
 
 
@@ -186,14 +186,14 @@ def _add_lambdas(state, tree, row, leaf):
 
 
 @inlined
-def _ask_nothing(state, row, leaf):
+def _prefetch_nothing(state, row, leaf):
     """Prefetch nothing."""
 
 
 @inlined
-def _ask_votes(state, row, ballot):
+def _prefetch_votes(state, row, ballot):
     """If the leaf is mixed, prefetch its ballot and the votes on the row."""
-    cast = state.bag.cast
+    cast = state.oob.cast
     width = np.uint64(cast.votes.shape[1])
     if ballot >= width:
         begin = (ballot - width) * width
@@ -204,7 +204,7 @@ def _ask_votes(state, row, ballot):
 
 
 @inlined
-def _ask_lambdas(state, row, leaf):
+def _prefetch_lambdas(state, row, leaf):
     """Prefetch the ballots of a leaf for the true class of a row."""
     lambdas, tried = state
     first = leaf * np.uint64(lambdas.mixed.shape[1]) + np.uint64(lambdas.truth[row]) * tried
@@ -213,12 +213,12 @@ def _ask_lambdas(state, row, leaf):
 
 
 @inlined
-def _add_up(routed, rows, least, ballots, ask, count, state):
+def _add_up(routed, rows, least, ballots, prefetch_row, count, state):
     """Call count(state, tree, row, ballot - least) for each row, tree by tree. Return False if an index is invalid.
 
     rows            uint64, number of rows of the range
     least, ballots  uint64, the smallest valid ballot, and the number of valid ballots
-    ask             function ask(state, row, ballot - least) that prefetches the numbers of a later row
+    prefetch_row    function prefetch_row(state, row, ballot - least) that prefetches the numbers of a later row
     """
     begin = np.uint64(0)
     for tree in range(np.uint64(routed.end.size)):
@@ -229,7 +229,7 @@ def _add_up(routed, rows, least, ballots, ask, count, state):
             later = smaller(i + _AHEAD, end - _ONE)
             row, leaf = np.uint64(routed.rows[later]), np.uint64(routed.leaves[later])
             if row < rows and leaf < nodes:
-                ask(state, row, np.uint64(routed.ballot[first + leaf]) - least)
+                prefetch_row(state, row, np.uint64(routed.ballot[first + leaf]) - least)
             row, leaf = np.uint64(routed.rows[i]), np.uint64(routed.leaves[i])
             if row >= rows or leaf >= nodes:
                 return False
@@ -244,9 +244,9 @@ def _add_up(routed, rows, least, ballots, ask, count, state):
 @inlined
 def _add_votes(routed, count, state):
     """Add up the ballots of Votes, see `_add_up`."""
-    votes, mixed = state.bag.cast.votes, state.bag.cast.mixed
+    votes, mixed = state.oob.cast.votes, state.oob.cast.mixed
     ballots = np.uint64(votes.shape[1]) + np.uint64(mixed.shape[0])
-    return _add_up(routed, np.uint64(votes.shape[0]), np.uint64(0), ballots, _ask_votes, count, state)
+    return _add_up(routed, np.uint64(votes.shape[0]), np.uint64(0), ballots, _prefetch_votes, count, state)
 
 
 @kernel
@@ -279,7 +279,7 @@ def add_spread(routed, value, spread):
     Cost: some ns for each row of each tree. Oracle: tests/naive/oob.py.
     """
     rows, values = np.uint64(spread.shape[0]), np.uint64(value.size)
-    return _add_up(routed, rows, _ONE, values, _ask_nothing, _add_spread, (value, spread))
+    return _add_up(routed, rows, _ONE, values, _prefetch_nothing, _add_spread, (value, spread))
 
 
 @kernel
@@ -291,4 +291,4 @@ def add_by_lambda(routed, lambdas):
     tried = np.uint64(lambdas.votes.shape[1])
     rows, leaves = np.uint64(lambdas.votes.shape[0]), np.uint64(lambdas.mixed.shape[0])
     classes = np.uint64(lambdas.mixed.shape[1]) // tried
-    return _add_up(routed, rows, classes, leaves, _ask_lambdas, _add_lambdas, (lambdas, tried))
+    return _add_up(routed, rows, classes, leaves, _prefetch_lambdas, _add_lambdas, (lambdas, tried))

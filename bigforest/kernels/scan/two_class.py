@@ -67,7 +67,7 @@ _TWICE = np.uint64(512)
 _RANGES = 7 * 1024
 # Far below any score that is not 0.
 _LEAST_SCORE = 1e-30
-_NONE = np.uint32(0)
+_ZERO32 = np.uint32(0)
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
 
@@ -159,9 +159,9 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
 
 @inlined
 def light_buckets(low, high, n):
-    """Return the number of buckets for n rows with codes from low to high (uint64), and the bits to drop (uint32)."""
+    """Return the number of buckets, uint64, for n rows with codes from low to high, and the bits to drop, uint32."""
     span = np.uint64(high - low)
-    shift = _NONE if span < _FEW_CODES else shift_for(span, buckets_for(n, *_LIGHT_BUCKETS))
+    shift = _ZERO32 if span < _FEW_CODES else shift_for(span, buckets_for(n, *_LIGHT_BUCKETS))
     return (span >> np.uint64(shift)) + ONE, shift
 
 
@@ -182,9 +182,9 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
     buckets, shift = light_buckets(low, high, n)
     apart = buckets + ONE  # two tables, because an addition waits for an earlier addition to the same bucket
     for b in range(apart + apart):
-        left[b] = _NONE
+        left[b] = _ZERO32
     if high - low == np.uint32(1):
-        first, both = _NONE, _NONE
+        first, both = _ZERO32, _ZERO32
         for i in range(n):  # a product instead of an index lets the compiler vectorise
             first = np.uint32(first + np.uint32(add[i] * np.uint32(codes[i] == low)))
             both = np.uint32(both + add[i])
@@ -242,7 +242,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
                     ones_l = np.int64(packed >> _HALF)
                     w_l = ones_l + np.int64(packed & _LOW_HALF)
                     offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
-        if not by_row and shift > _NONE:
+        if not by_row and shift > _ZERO32:
             waiting = push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two)
         if waiting == ZERO:
             return
@@ -297,7 +297,7 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
 def scan_light(low, high, node, min_leaf, feature, best, work, two):
     """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high, in a light node."""
     n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
-    highest = score_light(low, high, n, PAIRED, work.codes, two.add, _NONE, node, min_leaf, left, score)
+    highest = score_light(low, high, n, PAIRED, work.codes, two.add, _ZERO32, node, min_leaf, left, score)
     offer_light(low, high, highest, node, min_leaf, feature, best, work.codes, ZERO, work, two)
 
 
@@ -308,7 +308,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work, two):
         scan_light(low, high, node, min_leaf, feature, best, work, two)
     else:
         n, span = np.uint64(node.items.size), np.uint64(high - low)
-        shift = _NONE if span < _FEW_CODES else shift_for(span, buckets_for(n, *HEAVY_BUCKETS))
+        shift = _ZERO32 if span < _FEW_CODES else shift_for(span, buckets_for(n, *HEAVY_BUCKETS))
         scan_heavy(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, two, None)
 
 
@@ -358,7 +358,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
     edges of the bucket. Edges are offered as splits, so they enter the bound only if min_leaf may forbid them.
     """
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
-    ones, weight, wide = node.total[ONE], node.weight, shift > _NONE
+    ones, weight, wide = node.total[ONE], node.weight, shift > _ZERO32
     odd = ONE if buckets <= _TWICE else ZERO
     for b in range(buckets):
         counts[ZERO, b] = ZERO
