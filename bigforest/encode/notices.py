@@ -22,9 +22,9 @@ from bigforest.source.text import MISSING_WORDS
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words. Fewer numbers suffice
-# if they have commas or signs, such as 1,000 and 5%, are all different without these, and have none of _NAMING: "2nd"
-# and "3rd", or "<5" and ">9", are names.
+# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words. Two numbers suffice if
+# they have commas or signs, such as 1,000 and 5%, and are all different without these. This does not hold for numbers
+# with a character of _NAMING: "2nd" and "3rd", or "<5" and ">9", are names.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 _NAMING = r"[\p{L}<>≤≥~]"
 # Marks between thousands. _SIGNS adds signs and units next to numbers.
@@ -44,13 +44,14 @@ _DATE = (
 # numbers has dates if all its values, at least _MIN_DATES, are dates.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
-# A text column has names of rows if it has at least _NAMED_SHARE * max(rows, _MIN_NAMED) distinct texts.
-_MIN_NAMED, _NAMED_SHARE = 20, 0.9
+# A text column has names of rows if it has at least _DISTINCT_SHARE * max(rows, _MIN_ROWS) distinct texts.
+_MIN_ROWS, _DISTINCT_SHARE = 20, 0.9
 # Whole numbers that differ in all rows are reported as row numbers if this is unlikely to be chance. Random draws from
 # their range have rows**2 / (2 * range) repeats on average. If that is 10, the probability of no repeat is exp(-10).
 _MIN_REPEATS = 10.0
-# Most names of columns in a message.
+# Most names of columns in a message, and most spellings of a word.
 _NAMED = 5
+_MAX_SPELLINGS = 3
 
 
 def column_notices(store: Store) -> Iterator[str]:
@@ -103,8 +104,8 @@ def _suspicion(store: Store, number: int, dates: Collection[str]) -> str | None:
     if feature.kind == "category":
         if feature.name in dates:
             return "dates in text"
-        named = different >= max(_NAMED_SHARE * store.rows, _MIN_NAMED * _NAMED_SHARE)
-        return "row numbers" if named and kind_of(feature.dtype).family == "text" else None
+        distinct = different >= max(_DISTINCT_SHARE * store.rows, _MIN_ROWS * _DISTINCT_SHARE)
+        return "row numbers" if distinct and kind_of(feature.dtype).family == "text" else None
     if kind_of(feature.dtype).family != "number":
         return None
     values = store.low(number)[int(feature.missing) :]
@@ -115,11 +116,12 @@ def _suspicion(store: Store, number: int, dates: Collection[str]) -> str | None:
 
 
 def _alike(levels: pl.Series) -> list[str]:
-    """Return up to three levels that are spellings of one word. Single letters may be codes and are left out."""
+    """Return up to _MAX_SPELLINGS levels that are spellings of one word. Single letters, which may be codes, are
+    left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
     repeated = folded.filter(folded.is_duplicated())
-    return words.filter(folded == repeated[0]).to_list()[:_MAX_WORDS] if len(repeated) else []
+    return words.filter(folded == repeated[0]).to_list()[:_MAX_SPELLINGS] if len(repeated) else []
 
 
 def _are_days(values: NDArray[np.float64]) -> bool:

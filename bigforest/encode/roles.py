@@ -1,9 +1,9 @@
-"""Roles of the columns of a table, and its shape (exact, or an upper bound), before the table is encoded.
+"""Roles of the columns of a table, and an upper bound of its shape, before the table is encoded.
 
 Roles are target, groups, weights, and features with their kinds. Names of columns are checked before anything is read,
-so that a wrong name costs no time. Only a target of whole numbers, dates or times is read, to tell classes from
-measurements. The shape is found from metadata and, for a table in memory, from the number of missing values of some
-columns. The target is read if metadata do not bound its number of classes.
+so that a wrong name costs no time. A target of whole numbers, dates or times is read to tell classes from measurements.
+The shape is found from metadata and, for a table in memory, from the number of missing values of some columns. The
+target is read if metadata do not bound its number of classes.
 """
 
 from __future__ import annotations
@@ -224,10 +224,10 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
         check_classes(target, columns[target].dtype)
         classes = _max_classes(table, columns[target], bounds[target])
     bits = all(
-        kind == "numeric" and columns[feature].dtype == pl.Boolean and bounds[feature].whole is True
+        kind == "numeric" and columns[feature].dtype == pl.Boolean and bounds[feature].complete is True
         for feature, kind in kinds.items()
     )
-    non_plain = [name for name, kind in kinds.items() if kind == "category" or bounds[name].whole is False]
+    non_plain = [name for name, kind in kinds.items() if kind == "category" or bounds[name].complete is False]
     levels = max((codes[name] for name, kind in kinds.items() if kind == "category"), default=0)
     filled = config.fills_missing
     extras = TableTraits(
@@ -241,19 +241,19 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     )
     widths = tuple(map(code_width, codes.values()))
     sizes = tuple(value_bytes(columns[feature].dtype) for feature in kinds)
-    dropped = config.weight is not None or columns[target].dtype.is_float() or bounds[target].whole is not True
+    dropped = config.weight is not None or columns[target].dtype.is_float() or bounds[target].complete is not True
     return Shape(table.rows, widths, sum(codes.values()), classes, sizes, bits, extras, dropped)
 
 
 class ColumnBounds(NamedTuple):
     """Bounds of a column from metadata.
 
-    span   number of integers from the smallest to the largest value; None if unknown.
-    whole  True if no value is missing, False if some are; None if unknown.
+    span      number of integers from the smallest to the largest value; None if unknown.
+    complete  True if no value is missing, False if some are; None if unknown.
     """
 
     span: int | None
-    whole: bool | None
+    complete: bool | None
 
 
 UNKNOWN = ColumnBounds(None, None)
@@ -284,9 +284,9 @@ def _bounds_from_files(data: Any) -> dict[str, ColumnBounds]:
 
 
 def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> ColumnBounds:
-    whole = False if any(nulls) else None if None in nulls else True
+    complete = False if any(nulls) else None if None in nulls else True
     bounds = [bound for span in spans if span is not None for bound in span]
-    return ColumnBounds(None if None in spans else max(bounds) - min(bounds) + 1, whole)
+    return ColumnBounds(None if None in spans else max(bounds) - min(bounds) + 1, complete)
 
 
 def _stored_integers(column: Any) -> np.dtype[Any] | None:
@@ -323,7 +323,7 @@ def _bounds_from_frame(source: Source, columns: Mapping[str, FlatColumn], target
 def _max_codes(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
     """Return the maximum number of codes, including the code of missing values."""
     bound = min(_VALUES.get(type(dtype), rows), rows if bounds.span is None else bounds.span)
-    return min(rows, bound + (bounds.whole is not True))
+    return min(rows, bound + (bounds.complete is not True))
 
 
 def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> int:
@@ -332,7 +332,7 @@ def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> in
     if dtype.is_float():
         return MAX_UNUSUAL_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
-    bound = _max_codes(source.rows, dtype, bounds._replace(whole=True)) if whole else source.rows
+    bound = _max_codes(source.rows, dtype, bounds._replace(complete=True)) if whole else source.rows
     if bound <= _MAX_CLASS_BOUND and bound < source.rows:
         return max(bound, 2)
     return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)

@@ -15,7 +15,7 @@ from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, split_features
 from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, read_span
 
-# The features that a tree uses, and the sum of gain * weight over the nodes of each of these features.
+# The features whose decrease in a tree is not 0, and the sum of gain * weight over the nodes of each of them.
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HERE = Executor(1)
@@ -52,10 +52,10 @@ def importance(directory: Path, header: Header, executor: Executor = _HERE) -> N
 
 
 def part_decreases(header: Header, span: Span) -> list[TreeDecreases]:
-    """Task: return the decreases of the trees of a span. Only used features are kept: a table may have many more
-    features than a tree has nodes."""
+    """Task: return the decreases of the trees of a span. Features whose decrease is 0 are dropped: a table may have
+    many more features than a tree has nodes."""
     decreases = (decrease for _, decrease in tree_decreases(read_span(span, header), header.spec))
-    return [(used := np.flatnonzero(decrease), decrease[used]) for decrease in decreases]
+    return [(kept := np.flatnonzero(decrease), decrease[kept]) for decrease in decreases]
 
 
 def importance_of(trees: Iterable[TreeArrays], spec: DataSpec) -> NDArray[np.float64]:

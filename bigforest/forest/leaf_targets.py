@@ -69,7 +69,7 @@ class LeafTargets(NamedTuple):
         return self.held + self.code.nbytes + self.reach.nbytes
 
     def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
-        """Return True if the weighted means of the targets of leaves equal `mean`, up to the precision of weights.
+        """Return True if the weighted means of the targets of leaves equal `mean`, up to the tolerance of _NEAR.
 
         mean  float64 [leaves], means of the leaves from number `leaf` on
         step  step of the targets, see TargetSpec

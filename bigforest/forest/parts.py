@@ -167,7 +167,7 @@ _INSTEAD: dict[str | None, str] = {
     "a comparison": "it is a comparison; give the folder winner.forest in it",
 }
 
-# Bytes of decoded nodes in memory at a time. Not in Limits, because a forest is opened without resources.
+# Bytes of decoded nodes in memory at a time.
 PIECE_BYTES = 1 << 20
 # Bytes of a decoded node without counts, terms and levels; and of a term or level.
 NODE_BYTES = 80
@@ -188,7 +188,7 @@ class Span(NamedTuple):
 
 
 def part_paths(directory: Path) -> list[Path]:
-    """Return the files of trees of the forest `directory`, in order. Raises FormatError without any."""
+    """Return the files of trees of the forest `directory`, in order. Raises FormatError if there are none."""
     if not directory.is_dir():
         problem = "it is a file" if directory.exists() else "there is no such folder"
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
@@ -205,7 +205,10 @@ def part_paths(directory: Path) -> list[Path]:
 
 
 def numbered_parts(folder: Path) -> list[Path]:
-    """Return the files part-*.parquet of a folder, sorted by number. Raises FormatError unless each has its own."""
+    """Return the files part-*.parquet of a folder, sorted by number.
+
+    Raises FormatError if a name has no number, or the number of another file.
+    """
     path_of = {}
     for path in files_in(folder, "part-*.parquet"):
         match = _PART.fullmatch(path.name)
@@ -376,7 +379,8 @@ def recut(
 ) -> None:
     """Write trees of the forest in `source` as parts of a new forest in `directory`, with this header.
 
-    groups  the trees of each of the first parts, as grow/forest.py divides the new forest. All must be in `source`.
+    groups  the trees of each part to write: the first parts of the new forest (`part_groups`). `source` must have all
+            these trees.
     parts   the trees of each part to read from a growing forest; None for all parts.
 
     A part has the same bytes as if its trees had been grown for it. If all these parts exist, they are kept. Raises

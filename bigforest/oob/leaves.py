@@ -2,14 +2,14 @@
 
 Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/out_of_bag.py). `OobTrees`
 collects these files, and finds the leaves that are missing: a run may have been killed between writing a part and its
-leaves, and the files of a finished forest are removed. Exact weights (weigh.py), the targets of leaves, and boosting
+leaves, and the files of a finished forest are removed. Wide weights (weigh.py), the targets of leaves, and boosting
 also need the leaves of bag rows (`route_span`, `leaves_of_rows`).
 
 How rows are routed:
 
 1. Read trees packed for prediction (`load_trees`). Unless nodes are oblique or missing cells filled, thresholds are
    replaced by the largest code that goes left (predict/packed_trees.py): dictionaries may be larger than memory.
-2. Read the codes once, block by block. If thresholds are values, replace codes by the values that growing compared.
+2. Read the codes, block by block. If thresholds are values, replace codes by the values that growing compared.
    Categories are always compared by codes. The code of a missing value becomes NaN, as in prediction.
 3. Route the rows by the kernels of prediction (`route_span`).
 """
@@ -62,9 +62,10 @@ _NARROW_CODES = 1 << 24
 def load_trees(
     store: Store, trees: Trees, entries: range, workers: int, make: Callable[..., NDArray[Any]] = np.empty
 ) -> PackedTrees:
-    """Read some entries (trees or files, see Trees) of the trees, packed for routing rows of the store.
+    """Read some of the trees, packed for routing rows of the store.
 
-    make  function that makes the array of nodes from a shape and a type
+    entries  which trees or files, see `Trees`
+    make     function that makes the array of nodes from a shape and a type
     """
     packed = trees.load(entries, workers, make)
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
@@ -84,7 +85,7 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the leaf files of a forest, in the order of their trees, and the parts without leaf files.
+    """Return the leaf files of a forest, in the order of their trees, and the parts whose leaves are not all in them.
 
     parts  trees of each part, as for `check_parts`; None for the parts on disk
     """
@@ -293,7 +294,7 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
 
 
 def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
-    """Return the trees of parts. Each part is an entry; with a memory budget, entries are smaller."""
+    """Return the trees of parts. An entry is a part, or a single tree with a memory budget."""
     if job.resources.memory is None:
         return outline(job.directory, parts)
     return survey(job.directory, job.resources.workers, parts)

@@ -352,7 +352,7 @@ class Store:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits, equal for two stores if and only if they have the same content."""
+        """32 hexadecimal digits, equal for two stores on disk if and only if they have the same content."""
         spec = self.spec
         if any(feature.fill is not None or feature.other is not None for feature in spec.features):  # of `with_fills`
             spec = replace(spec, features=tuple(replace(each, fill=None, other=None) for each in spec.features))

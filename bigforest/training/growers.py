@@ -1,4 +1,4 @@
-"""Growers for forests whose trees depend on more than their bags, and growing until the error no longer decreases.
+"""Growers for boosting and for wide weights, and growing until the error no longer decreases.
 
 **Boosting.** Each tree grows on a bag that is drawn by the errors of the earlier trees:
 

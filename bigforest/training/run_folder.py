@@ -321,7 +321,10 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
 
 
 def reopen(out: Path) -> RunFolder | None:
-    """Open the unfinished run for the output `out`. Return None if there is none. Raises BusyError and FormatError."""
+    """Open the unfinished run for the output `out`. Return None if there is none.
+
+    Raises BusyError, FormatError, and OutputExistsError if the folder has entries that no run makes.
+    """
     path = out.resolve()
     lock = _lock_folder(out, path)
     if lock is None:

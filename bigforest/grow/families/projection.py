@@ -58,12 +58,12 @@ from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
 from bigforest.store.format import BLOCK_ROWS, VALUE_TYPE
 from bigforest.store.store import Dictionaries, Store
 
-# Bytes of a term of a growing tree, which counts twice because it is copied; of a term on its way into a Parquet file.
+# Bytes of a term of a growing tree: the term and a copy.
 _TERM = 24
+# Bytes of a term while it is written to a Parquet file.
 _WRITTEN_TERM = 64
-# Bytes per row of the table while columns are measured one at a time.
+# Bytes per row of the table while the deviation of one column, or the ranks of one projection, are computed.
 MEASURED = 48
-
 
 # Number of values of a byte.
 _BYTE = 256
@@ -97,7 +97,7 @@ def decode_table(
     """Write the values of the table into `folder`.
 
     ranges  runs of blocks; each gets its own files
-    most    most values of a dictionary that a task may hold, as float64
+    most    most float64 values of a dictionary that a task may hold; more of narrower types
     """
     features = range(len(store.spec.features))
     ends = np.array([store.ends(feature) for feature in features])
@@ -253,7 +253,7 @@ def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: Direction
 
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """A TableView whose cells are values. The data of a tree are sums for class means, axes, a subspace, or None."""
+    """A TableView whose cells are values."""
 
     decoded: DecodedTable
 
@@ -302,7 +302,7 @@ class ProjectionFamily(Family):
     """A family of trees that split on projections."""
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        check_plain(shape)  # only fails for ranks: otherwise categories and missing values are filled
+        check_plain(shape)  # only fails with the option `ranks`: without it, categories and missing values are filled
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         # `shared` is a SparseObliqueTrees or SubspaceTrees; `scratch` makes the scratch of the kernels for a tree.
@@ -341,5 +341,5 @@ def random_access_bytes(shape: Shape) -> int:
 
 
 def decoded_bytes(shape: Shape) -> int:
-    """Return the bytes of a value of the table in scratch: 8, the most, unless all values are known to be 0 or 1."""
+    """Return the most bytes of a value of the table in scratch: 1 if all are known to fit in a byte (Shape.bits)."""
     return 1 if shape.bits else 8

@@ -2,7 +2,7 @@
 
 Widths of the parts of an item:
 
-    row number     32 bits: the trees of larger tables grow by passes, in pieces that fit into memory
+    row number     32 bits. Trees of a table with more rows must grow by passes, in pieces that fit into memory
     class          16 bits
     multiplicity   16 bits: how often a row is in a bag, times its weight (Sampler.search_weights). Products above
                    65,535 raise DataError; with wide weights (WeightSpec.wide) they are clipped

@@ -6,8 +6,10 @@
    opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. Where the best
    split may be, two rows therefore share a code only if their projections are equal.
 
-Projections that are whole numbers serve as codes. For regression sort keys have the index of a row in the node instead
-of its class and multiplicity. Oracle: tests/naive/split.py on the projections.
+Projections that are whole numbers serve as codes. Ordered rows are held as sort keys: the code of a row, and its class
+and multiplicity. For regression, a key has the index of the row in the node instead of class and multiplicity.
+
+Oracle: tests/naive/split.py on the projections.
 """
 
 from __future__ import annotations
@@ -54,10 +56,12 @@ def cut_after_code(n, best, work, projected):
 
 @inlined
 def scan_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
-    """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
+    """Offer every threshold of direction `number`. The projections of the rows are in projected.value.
 
-    Call `prepare` of kernels/scan/criterion.py before. `two` to `sums` are the fields of CriterionScratch.
-    projected.cut is set when a split is taken.
+    low, high  smallest and largest projection, finite, low < high
+
+    `two` to `sums` are the fields of CriterionScratch. Call `prepare` of kernels/scan/criterion.py before. When a split
+    is taken, projected.cut is set.
     """
     n = np.uint64(node.items.size)
     if sums is not None:
@@ -97,7 +101,10 @@ def scan_projected_two(low, high, node, min_leaf, number, best, work, projected,
 
 @inlined
 def order_all(projected, items, work):
-    """Set work.keys to the sort keys of all rows, ordered by their projections, with the lower halves of `items`."""
+    """Set work.keys to the sort keys of all rows, ordered by their projections.
+
+    items  uint64, one for each row; its lower half becomes the lower half of the key
+    """
     n = np.uint64(items.size)
     for i in range(n):
         projected.row[i] = np.uint32(i)

@@ -29,7 +29,7 @@ from bigforest.kernels.predict.flat_tree import MORE, TERMS, TILE, RouteInputs, 
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-# Words of a block of a direction.
+# Words of a block of a direction, see `Directions` in flat_tree.py.
 _BLOCK = np.uint64(2 * TERMS)
 
 
@@ -216,7 +216,8 @@ class RouteScratch(NamedTuple):
     """Scratch of one call of a kernel that routes rows.
 
     numbers  uint32 [5, rows of a tile]: rows, scratch, and node, begin and end of ranges of rows that wait. For
-             `route_levels` [5, TILE]: active items, position of each item; the rest is unused
+             `route_levels` [5, TILE]: the pairs (TreeLanes) that are not yet at a leaf, and the node of each pair. The
+             other three rows are unused
     value    float64 [rows of a tile]
     """
 
@@ -302,7 +303,9 @@ def route(inputs, roots, goes, arrive, state, scratch):
 
 
 class TreeLanes(NamedTuple):
-    """Trees through which a tile is routed at once. Item i is row i & mask of the tile in tree i >> shift of these.
+    """Trees through which a tile is routed at once. A pair is a row and a tree, in one number.
+
+    Pair p is row p & mask of the tile, and tree p >> shift of these trees.
 
     trees  uint64, number of trees
     mask   uint64
@@ -316,7 +319,7 @@ class TreeLanes(NamedTuple):
 
 @inlined
 def lanes_of(height):
-    """Return TreeLanes for tiles of `height` rows, with TILE items."""
+    """Return TreeLanes for tiles of `height` rows, with TILE pairs."""
     shift = _ZERO
     while _ONE << shift < np.uint64(height):
         shift += _ONE
@@ -366,34 +369,34 @@ def _goes_left(tile, layout, sets, missing, shift, node, row):
 
 
 @inlined
-def step(tile, inputs, lanes, position, item):
-    """Move an item on the flat `tile` one level down from the node position[item]; return False if the node is a
+def step(tile, inputs, lanes, position, pair):
+    """Move a pair on the flat `tile` one level down from the node position[pair]; return False if the node is a
     leaf."""
     layout = inputs.layout
-    node = np.uint64(position[item])
+    node = np.uint64(position[pair])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
-    left = _goes_left(tile, layout, inputs.sets, inputs.missing, lanes.shift, node, item & lanes.mask)
+    left = _goes_left(tile, layout, inputs.sets, inputs.missing, lanes.shift, node, pair & lanes.mask)
     child = node + _ONE if left else node + (link & (layout.default - _ONE))
     prefetch(layout.links, child + child)
-    position[item] = child
+    position[pair] = child
     return threshold == threshold
 
 
 @inlined
 def descend_levels(tile, inputs, lanes, listed, scratch):
-    """Move the items scratch.numbers[0, :listed] from the nodes scratch.numbers[1, item] to their leaves.
+    """Move the pairs scratch.numbers[0, :listed] from the nodes scratch.numbers[1, pair] to their leaves.
 
-    tile is flat. Cost: one visit per item and level, of about 3 ns. Oracle: tests/naive/predict.py find_leaf.
+    The tile is flat. Cost: one visit per pair and level, of about 3 ns. Oracle: tests/naive/predict.py find_leaf.
     """
     active, position = scratch.numbers[0], scratch.numbers[1]
     going = listed
     while going > _ZERO:
         kept = _ZERO
         for i in range(going):
-            item = np.uint64(active[i])
-            active[kept] = item
-            kept += np.uint64(step(tile, inputs, lanes, position, item))
+            pair = np.uint64(active[i])
+            active[kept] = pair
+            kept += np.uint64(step(tile, inputs, lanes, position, pair))
         going = kept
 
 
@@ -411,9 +414,9 @@ def route_levels(inputs, roots, arrive, state, scratch):
             listed = _ZERO
             for lane in range(smaller(lanes.trees, trees - tree)):
                 for j in range(rows):
-                    item = (lane << lanes.shift) | j
-                    active[listed] = np.uint32(item)
-                    position[item] = np.uint32(roots[tree + lane])
+                    pair = (lane << lanes.shift) | j
+                    active[listed] = np.uint32(pair)
+                    position[pair] = np.uint32(roots[tree + lane])
                     listed += _ONE
             descend_levels(inputs.tiles[number].reshape(-1), inputs, lanes, listed, scratch)
             for lane in range(smaller(lanes.trees, trees - tree)):
