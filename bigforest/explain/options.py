@@ -44,7 +44,7 @@ class ExplainOptions:
                 )
                 object.__setattr__(self, name, tuple(values))
         if not all(map(is_integer, rows := several(self.rows))):
-            raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}")
+            raise ConfigError(f"{api('rows')} must be row numbers, not {shown(self.rows)}")
         object.__setattr__(self, "rows", tuple(map(int, rows)))
         for name in ("grid", "individual", "neighbors", "rules", "seed", "sample", "loss"):
             object.__setattr__(self, name, plain(getattr(self, name)))

@@ -138,7 +138,7 @@ DIRECTIONS = (
     Neighbour("s", (2, -2), (1, 1), (2, 2)),
 )
 
-# The smallest image in which every direction has a place.
+# Rows and columns of the smallest image in which every direction has a place.
 SMALLEST = RUN + 2
 
 

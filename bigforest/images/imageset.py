@@ -177,7 +177,7 @@ _MOST_COMPRESSION = 1032
 
 
 class Idx(NamedTuple):
-    """An open IDX file at its first value, and the shape in its header."""
+    """An open IDX file, and the shape in its header."""
 
     path: Path
     stream: IO[bytes]

@@ -62,7 +62,8 @@ TILES = 32 << 20
 def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the estimate of writing the targets of the leaves.
 
-    Within a budget, a leaf with more different targets than a window takes some 20 bytes for each of them.
+    The estimate leaves out leaves with more different targets than `target_window`. Within a budget, such a leaf takes
+    some 70 bytes for each target.
     """
     task, arrays, keys = task_bytes(shape, config)
     whole = task + arrays + keys

@@ -25,8 +25,10 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
     Raises ConfigError if `name` is a family of the package, or if `options_of` is not.
     """
-    if name in TASKS_OF or options_of not in TASKS_OF:
-        raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
+    if name in TASKS_OF:
+        raise ConfigError(f"a family needs a new name, not {name!r}")
+    if options_of not in TASKS_OF:
+        raise ConfigError(f"a family needs the options of a family of the package, not of {options_of!r}")
     _FAMILIES[name] = options_of
     _LACKS[name] = lacks
     _TASKS[name] = tasks
@@ -50,8 +52,8 @@ def impurities() -> tuple[str, ...]:
 def check_task(family: str, task: Task) -> None:
     """Raise ConfigError for a family without this task."""
     if task not in _TASKS[family]:
-        done = listed(list(_TASKS[family]))
-        raise ConfigError(f"the family {family} is for {done}; use the family axis for {task}")
+        fits = listed(list(_TASKS[family]))
+        raise ConfigError(f"the family {family} is for {fits}; use the family axis for {task}")
 
 
 def check_impurity(impurity: str, task: Task) -> None:

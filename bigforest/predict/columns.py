@@ -164,10 +164,11 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
 
 
 def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:
-    """Raise DataError or ConfigError unless a table has the column for coverage and the columns to keep.
+    """Raise DataError or ConfigError unless a table has the columns to keep, and the column by which
+    intervals or sets are calibrated, if there is one.
 
     keep  the columns to copy, each once. None may have the name of a prediction column.
-    made  the prediction columns.
+    made  names of the prediction columns.
     """
     for name in keep:
         if name not in schema:

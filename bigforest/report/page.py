@@ -48,7 +48,7 @@ summary { cursor: pointer; font-weight: bold; }
 """
 
 _SCRIPT = """
-function reachable() {  // lets the keyboard scroll boxes that are wider than the page
+function reachable() {  // lets the keyboard scroll boxes whose content is wider
   document.querySelectorAll(".wide").forEach(function (box) {
     if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; } else { box.removeAttribute("tabindex"); }
   });
@@ -141,7 +141,7 @@ def inline_svg(svg: str, label: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
-def known_number(value: float | None, digits: int = 4) -> str:
+def number_or_unknown(value: float | None, digits: int = 4) -> str:
     return "unknown" if value is None or value != value else number_text(value, digits)
 
 

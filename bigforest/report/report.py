@@ -292,7 +292,7 @@ def quality(plot: Pictures) -> list[str]:
         pieces += _rejection(plot) if has_rejection(forest) else []
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
-        error = page.known_number(last["error"])
+        error = page.number_or_unknown(last["error"])
         sentence = f"On the validation table the error is {error}, on {counted(last['rows'], 'row')}."
         pieces.append(page.text(sentence))
     return pieces
@@ -378,10 +378,10 @@ def _error(forest: Forest) -> str:
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
         sure = (
-            f", standard error {page.known_number(spread, 2)}, 95% interval {page.known_number(low)} to "
-            f"{page.known_number(high)}"
+            f", standard error {page.number_or_unknown(spread, 2)}, 95% interval {page.number_or_unknown(low)} to "
+            f"{page.number_or_unknown(high)}"
         )
-    return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(rows, 'row')}{sure}."
+    return f"The out-of-bag {forest.oob.measure} is {page.number_or_unknown(error)} on {counted(rows, 'row')}{sure}."
 
 
 def _metrics(forest: Forest) -> str:

@@ -28,9 +28,9 @@ from bigforest.sklearn.tables import (
     check_dense,
     checked_sample_weight,
     has_text,
+    item_or_list,
     named,
     objects_of,
-    only,
     outputs_of,
     table_frame,
     unmasked,
@@ -383,7 +383,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         categories = list(dict.fromkeys([*category_names(self.categories, names), *coded]))
         if isinstance(frame, SparseTable) and categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
-        return options | {"task": self._task, "categories": categories, "class_weight": only(class_weights)}
+        return options | {"task": self._task, "categories": categories, "class_weight": item_or_list(class_weights)}
 
     def _check_flags(self, options: Mapping[str, Any]) -> None:
         """Raise ConfigError for an oob_score or a warm_start of another type, and for an oob_score without bags."""

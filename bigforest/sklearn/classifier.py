@@ -16,7 +16,7 @@ from bigforest.columns.labels import proba_names
 from bigforest.errors import ConfigError, DataError, counted
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import CLASS_CRITERIA
-from bigforest.sklearn.tables import checked_sample_weight, classes_of, joined, labels_in_forest, only
+from bigforest.sklearn.tables import checked_sample_weight, classes_of, item_or_list, joined, labels_in_forest
 
 
 @described
@@ -73,9 +73,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     of all outputs. Training takes as long as n_outputs fits. With `sampling` by class, each output has bags of its own.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
-    missing values. Arrays and lists are read as numbers; NaN is a missing value, and so is None in lists. In arrays of
-    objects, columns with text are categories. Sparse matrices are converted to dense in chunks. Row weights are used as
-    in `bigforest.train`, and rows of weight 0 are left out.
+    missing values. Arrays and lists are read as numbers; NaN is a missing value, and so is None in lists. In lists and
+    arrays of objects, columns with text are categories. Sparse matrices are converted to dense in chunks. Row weights
+    are used as in `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
     loaded: open only pickles that you trust, and use `forest_.write` to share forests.
@@ -176,7 +176,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
             _check_scored(joined([labels.take(places) for labels, places in zip(classes, codes, strict=True)]))
         if self._fit(X, labels, sample_weight, groups, class_weights):
             self._classes, self.n_outputs_ = classes, len(classes)
-            self.classes_, self.n_classes_ = only(classes), only([len(each) for each in classes])
+            self.classes_, self.n_classes_ = item_or_list(classes), item_or_list([len(each) for each in classes])
         elif hasattr(self, "oob_score_"):
             return
         if self.oob_score:
@@ -219,7 +219,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         >>> forest.predict_proba(X[:2]).shape
         (2, 3)
         """
-        return only(self._shares(X))
+        return item_or_list(self._shares(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the logarithms of `predict_proba`; minus infinity for a class of probability 0.
@@ -239,7 +239,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         (2, 3)
         """
         with np.errstate(divide="ignore"):
-            return only([np.log(shares) for shares in self._shares(X)])
+            return item_or_list([np.log(shares) for shares in self._shares(X)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy: the share of rows whose predicted class is right.
@@ -304,7 +304,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         for shares in votes:
             shares[np.isnan(shares).any(axis=1)] = np.nan  # also in the columns of classes that are not in the forest
         alike = len(votes) > 1 and len({shares.shape for shares in votes}) == 1
-        self.oob_decision_function_ = np.stack(votes, axis=2) if alike else only(votes)
+        self.oob_decision_function_ = np.stack(votes, axis=2) if alike else item_or_list(votes)
         truth = joined([labels.take(places) for labels, places in zip(self._classes, codes, strict=True)])
         voted = np.logical_and.reduce([~np.isnan(shares[:, 0]) for shares in votes])
         prediction = self._of_largest([np.where(voted[:, None], shares, 0.0) for shares in votes])
@@ -316,8 +316,8 @@ def _check_scored(truth: NDArray[Any]) -> None:
     kind = type_of_target(truth)
     if kind != "multilabel-indicator":
         raise DataError(
-            f"The type of target cannot be used to compute OOB estimates: it is {kind}, and of several outputs only "
-            "multilabel-indicator, columns of 0 and 1, is; leave oob_score at False, and see `oob` of each of forests_"
+            f"The type of target cannot be used to compute OOB estimates: it is {kind}. Several outputs must be "
+            "multilabel-indicator, columns of 0 and 1; leave oob_score at False, and see `oob` of each of forests_"
         )
 
 

@@ -54,7 +54,7 @@ def unmasked(values: Any) -> Any:
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
-    """Return an array, or a list of rows, of objects or text as an array of objects; None for other input."""
+    """Convert an array, or a list of rows, to an array of objects if it has objects or text; else return None."""
     cells = table_of_list(X)
     mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
     return np.asarray(cells, object) if mixed else None
@@ -64,7 +64,7 @@ def has_text(cells: NDArray[np.object_]) -> bool:
     """Return True if a cell is text that cannot be read as a number."""
     try:
         cells.astype(np.float64)
-    except (TypeError, ValueError):  # of the first cell that is no number, which need not be text
+    except (TypeError, ValueError):  # the first cell that is no number need not be text
         return any(isinstance(cell, str) and not _is_number(cell) for cell in cells.ravel().tolist())
     return False
 
@@ -116,7 +116,7 @@ def outputs_of(y: Any) -> list[Any]:
     return columns if len(columns) > 1 else [column_or_1d(y, warn=True)]
 
 
-def only(items: Sequence[Any]) -> Any:
+def item_or_list(items: Sequence[Any]) -> Any:
     """Return a list with an item for each output, or the item alone for a single output, as scikit-learn does."""
     return list(items) if len(items) > 1 else items[0]
 
@@ -147,7 +147,7 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     classes, codes = np.unique(labels, return_inverse=True)
     in_forest = level_text(labels_in_forest(classes))
     if not (once := in_forest.is_unique()).all():
-        alike = classes[~once.to_numpy()][:2].tolist()
+        alike = classes[in_forest.eq_missing(in_forest.filter(~once)[0]).to_numpy()].tolist()
         raise DataError(f"y has {alike[0]!r} and {alike[1]!r}, which are one class without the spaces; remove them")
     return classes, codes, labels_in_forest(labels)
 
@@ -187,16 +187,16 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
+def checked_sample_weight(sample_weight: Any, rows: Any) -> NDArray[np.float64]:
     """Return the row weights; a single number applies to every row. Raises DataError for unusable weights."""
     if isinstance(sample_weight, Real):
-        sample_weight = np.full(frame.shape[0], sample_weight)
+        sample_weight = np.full(rows.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(
         unmasked(sample_weight), dtype=np.float64, ensure_2d=False, input_name="sample_weight"
     )
     if weights.ndim != 1:
         raise DataError(f"Sample weights must be 1D, one for each row, not of shape {weights.shape}")
-    check_consistent_length(frame, weights)
+    check_consistent_length(rows, weights)
     if not weights.any():
         raise DataError("all weights in sample_weight are zero, so no row is left; give some row a weight")
     if (weights < 0.0).any():

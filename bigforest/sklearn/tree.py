@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigforest.export.trees import export_tree, node_impurities, node_values
 from bigforest.forest.decreases import decrease_shares, tree_decreases
-from bigforest.sklearn.tables import joined, only
+from bigforest.sklearn.tables import item_or_list, joined
 
 # Attributes of a forest that its trees have, too, in addition to the parameters of the forest.
 _SHARED = ("classes_", "n_classes_", "n_outputs_", "n_features_in_", "feature_names_in_")
@@ -130,7 +130,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        return repr(only(self._trees)) if self.__sklearn_is_fitted__() else super().__repr__(N_CHAR_MAX)
+        return repr(item_or_list(self._trees)) if self.__sklearn_is_fitted__() else super().__repr__(N_CHAR_MAX)
 
     def __getattr__(self, name: str) -> Any:
         forest = vars(self).get("_forest", vars(self).get("estimator"))
@@ -142,7 +142,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     def tree_(self) -> Any:
         """The nodes."""
         check_is_fitted(self)
-        return only([self._arrays(output) for output in range(len(self._trees))])
+        return item_or_list([self._arrays(output) for output in range(len(self._trees))])
 
     def _arrays(self, output: int) -> FittedArrays:
         """Return the nodes of the tree of an output."""
@@ -212,7 +212,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         parents = [tree.forest.files.tree_arrays(tree.number).parents for tree in self._trees]
         leaves = (self._apply(output, X)[:, None] for output in range(len(parents)))
-        return only(list(map(path_matrix, leaves, parents)))
+        return item_or_list(list(map(path_matrix, leaves, parents)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the prediction of the tree for each row."""
@@ -223,14 +223,14 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Any:
         """Return the class shares in the leaf of each row, in the order of `classes_`; a list for several outputs."""
         check_is_fitted(self)
-        return only(self._forest._shares(X, trees=[self._number]))
+        return item_or_list(self._forest._shares(X, trees=[self._number]))
 
     @available_if(_has_classes)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithms of `predict_proba`; minus infinity for a class that the leaf lacks."""
         check_is_fitted(self)
         with np.errstate(divide="ignore"):
-            return only([np.log(shares) for shares in self._forest._shares(X, trees=[self._number])])
+            return item_or_list([np.log(shares) for shares in self._forest._shares(X, trees=[self._number])])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of the tree, or R2 for regression."""

@@ -22,7 +22,7 @@ KINDS = {
 }
 # Suffixes of files of text. Only these files may be compressed as a whole.
 TEXT = tuple(suffix for suffix, kind in KINDS.items() if kind in ("CSV", "NDJSON"))
-# Compressed files that are read: Arrow's codec by suffix. PACKED has the suffixes of files that are not read, too.
+# Compressed files that are read: Arrow's codec by suffix. PACKED also lists suffixes that are refused.
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = (*CODECS, ".xz", ".lz4", ".zip")
 # Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
@@ -41,7 +41,7 @@ _BEGINNINGS = {
     b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
     b"\xff\xfe": _WIDE,
     b"\xfe\xff": _WIDE,
-    b"\0": "begins with zero bytes and is not text; check that it was written completely",
+    b"\0": "begins with zero bytes; check that it was written completely and is not UTF-16 or UTF-32",
 }
 
 

@@ -278,7 +278,7 @@ def test_register__refuses_names_in_use(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConfigError, match="a new name, not 'rotation'"):
         register_family(RotationFamily())
     monkeypatch.setattr(PairFamily, "options_of", "nothing")
-    with pytest.raises(ConfigError, match="the options of a family of the package"):
+    with pytest.raises(ConfigError, match="the options of a family of the package, not of 'nothing'"):
         register_family(PairFamily())
 
 

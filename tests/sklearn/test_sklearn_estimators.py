@@ -681,6 +681,7 @@ def test_score__warns_of_an_index_in_another_order() -> None:
     ("y", "message"),
     [
         (["a", "a ", "b"] * 5, "y has 'a' and 'a ', which are one class without the spaces"),
+        ([" a", " b", "a", "b", "b"] * 3, "y has ' a' and 'a', which are one class without the spaces"),
         (pd.Series(["a", pd.NA, "b"] * 5, dtype="string"), "y contains None or NA"),
     ],
 )

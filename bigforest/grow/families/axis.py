@@ -3,7 +3,7 @@
 In memory, kernels grow the trees on codes. By passes, the table is the codes of the store (`FeatureTable`), and a large
 node searches with `FeatureSearch` (node_search.py) or, for random splits, with `RandomSearch`:
 
-1. Request the smallest and the largest code of each drawn feature. The levels of a category are counted at once.
+1. Request the smallest and the largest code of each drawn feature, or for a category the counts of its levels.
 2. Draw the same cut between the two codes as kernels/scan/random_split.py, and request the counts above it.
 3. Offer the cuts, and take the best.
 
@@ -222,7 +222,7 @@ class AxisFamily(Family):
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        # The codes by rows, the far copy of a subtree, and the values if thresholds are drawn.
+        # The codes by rows; the far copy of a subtree; the codes and targets, and the values if thresholds are drawn.
         values = 0 if config.splitter == "best" else 8 * shape.codes
         far = far_bytes(shape.row_bytes, shape.rows)
         return TreeMemory(shape.rows * shape.row_bytes, far, code_bytes(shape) + values)

@@ -102,7 +102,7 @@ _SHARE: dict[str, Callable[[int], float]] = {
 
 
 class SparseDraws(NamedTuple):
-    """The directions that nodes draw.
+    """Data from which nodes draw directions.
 
     pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
     span                    float64 [features], range of each feature, divided into STEPS steps, see `step_of`
@@ -271,14 +271,14 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
 def _value_counts(
     store: Store, feature: int, most: int | None
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Yield the values of a feature, in small pieces, and the number of rows of each.
+    """Yield the values of a feature, in pieces, and the number of rows of each.
 
     most  codes that may be counted at once; each count sweeps over the codes of all rows. None for all codes
     """
     low = store.low(feature)
     if store.spec.features[feature].has_level_values:
-        # In memory, levels of equal values are one code (filled_store.py `ordered_store`), so their product is rounded
-        # once. Round it once here, too.
+        # In memory, levels of equal values are one code (filled_store.py `ordered_store`), so the product of count
+        # and value is rounded once. Round it once here, too.
         values, code = np.unique(low, return_inverse=True)
         counts = np.zeros(values.size, np.int64)
         np.add.at(counts, code, _count_some(store, feature, 0, low.size))
@@ -536,7 +536,7 @@ class SparseObliqueFamily(ProjectionFamily):
 
 
 def _max_pairs(shape: Shape, config: TrainConfig) -> int:
-    """Return the most differences of class means of a node."""
+    """Return the largest number of differences of class means that a node can have."""
     pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
     return 0 if config.mean_difference == "none" else pairs
 

@@ -113,7 +113,7 @@ class SplitRequest(NamedTuple):
 class SplitResponse(NamedTuple):
     """The response of some blocks about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
-    collected     collected rows, a piece for each block
+    collected     collected rows, in pieces of some blocks
     sums          int64 [sums.feature, classes]
     below, above  for each of the newest splits, the largest value that went left and the smallest that went right
     row_nodes     written files, by the first block of the run of blocks. A file has the new node of each row, or in the

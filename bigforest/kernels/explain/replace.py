@@ -214,7 +214,7 @@ def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves,
 
 @kernel
 def decreases(trees, begin, end, answer, labels, out):
-    """Add up the decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
+    """Add up the decrease of impurity on rows outside the bag: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
 
     begin, end  uint64, range of the tree among the nodes
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]

@@ -53,7 +53,7 @@ class Selection:
         self._size = cgutils.alloca_once_value(builder, ir.Constant(rows.type, 0))
 
     def add(self, base: Any, chosen: Any) -> None:
-        """Emit code to list the rows of the block at `base` whose lanes are chosen."""
+        """Emit code to list the chosen ones of the sixteen rows from `base` on."""
         lanes, builder = self._lanes, self._lanes.builder
         chosen = builder.and_(chosen, lanes.inside(base, self._rows))
         bits = builder.bitcast(chosen, _BITS)
