@@ -135,7 +135,7 @@ def merge(
             copy_targets(headers, directory, merged)
         if config.keep_votes:
             copy_votes(headers, directory, merged)
-        # The merged forest has pruned or calibrated trees, too, and run.parquet must say so.
+        # If one of the forests was pruned or calibrated, run.parquet of the merged forest says so.
         revised = [stage for forest in forests for stage in forest.files.stages if stage in (PRUNED, CALIBRATED)]
         seconds = {**dict.fromkeys(revised, 0.0), "merge": time.perf_counter() - begin}
         # Mean lambda, and mean power rounded to quarters, weighted by trees: near the best values the loss is flat.
@@ -151,7 +151,7 @@ def _check_alike(first: Forest, other: Forest) -> None:
     where = f"{first.directory} and {other.directory}"
     if first.spec != other.spec:
         difference = _difference(first.spec, other.spec)
-        raise ConfigError(f"{where} were grown on different tables: {difference}; leave one out")
+        raise ConfigError(f"{where} do not match: {difference}; leave one out")
     ours, theirs = asdict(first.config), asdict(other.config)
     for name in ours:
         if name not in ("trees", "seed", "refine") and ours[name] != theirs[name]:
@@ -171,8 +171,10 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
         return f"the targets are {first.target.name!r} and {other.target.name!r}"
     if first.target != other.target:
         return f"the target {first.target.name!r} has another type, or other classes or numbers"
-    if (first.rows, first.dropped) != (other.rows, other.dropped):
+    if first.rows != other.rows:
         return f"they have {first.rows} and {other.rows} rows"
+    if first.dropped != other.dropped:
+        return f"{first.dropped} and {other.dropped} of their rows were not used"
     names = [set(spec.feature_names) for spec in (first, other)]
     if odd := sorted(names[0] ^ names[1]):
         return f"the feature {odd[0]!r} is not in both"
@@ -226,19 +228,19 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
 class Revision(NamedTuple):
     """Changes of a revision.
 
-    stage   name in run.parquet.
-    rows    name of the table of labelled rows, in messages.
-    use     name of the operation, in messages.
-    known   effect on the result if the forest was trained on the same rows, for a notice.
-    part    function that changes a part of the forest by the number of rows of each class that reach its nodes, int64
-            [nodes, classes].
+    stage        name in run.parquet.
+    rows         name of the table of labelled rows, in messages.
+    use          name of the operation, in messages.
+    effect       effect on the result if the forest was trained on the same rows, for a notice.
+    revise_part  function that changes a part of the forest by the number of rows of each class that reach its nodes,
+                 int64 [nodes, classes].
     """
 
     stage: str
     rows: str
     use: str
-    known: str
-    part: Callable[[TreeArrays, NDArray[np.int64]], TreeArrays]
+    effect: str
+    revise_part: Callable[[TreeArrays, NDArray[np.int64]], TreeArrays]
 
 
 def revise(
@@ -273,7 +275,7 @@ def revise(
         staged(out, FOREST, overwrite=overwrite) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
-        tell_of_training(forest, data, f"{revision.known}; give rows that it was not trained on", listener)
+        tell_of_training(forest, data, f"{revision.effect}; give rows that it was not trained on", listener)
         [forest] = trees_alone([forest], revision.use, listener)
         directory.mkdir()
         source = open_rows(data, forest.spec, scratch=work)
@@ -286,7 +288,7 @@ def revise(
             parts = [join_trees(list(read_span(span, header))) for span in spans]
             counts = _count_rows(forest, parts, source, revision, resources, listener)
             for span, part, part_counts in zip(spans, parts, counts, strict=True):
-                write_part(directory, span.trees.start, [revision.part(part, part_counts)], header)
+                write_part(directory, span.trees.start, [revision.revise_part(part, part_counts)], header)
             write_features(directory, header, importance(directory, header))
             write_levels(directory, header)
             if forest.config.ranks:
@@ -390,8 +392,9 @@ def calibrate_forest(
     """
     forest = opened_forest(forest)
     # Each row weighs as much as a training row on average, in the unit of the counts.
-    part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
-    revision = Revision(CALIBRATED, "the secondary set", "calibrating", "so probabilities stay too certain", part)
+    revise_part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
+    effect = "so probabilities stay too certain"
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", effect, revise_part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
@@ -465,8 +468,9 @@ def prune_forest(
     10
     """
     check_word(on_ties, ON_TIES, "on_ties")
-    part = partial(_prune_part, prune_ties=on_ties == "prune")
-    revision = Revision(PRUNED, "the tuning set", "pruning", "which its trees know, so little is pruned", part)
+    revise_part = partial(_prune_part, prune_ties=on_ties == "prune")
+    effect = "which its trees know, so little is pruned"
+    revision = Revision(PRUNED, "the tuning set", "pruning", effect, revise_part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 

@@ -124,6 +124,8 @@ def test_merge__same_seed_on_other_values_is_no_repetition(grown: Path, tmp_path
     ("data", "options", "message"),
     [
         (frame(149), {}, "they have 150 and 149 rows"),
+        (frame().vstack(frame(1).with_columns(y=pl.lit(None, pl.Int64))), {}, "0 and 1 of their rows were not used"),
+        (frame(), {"class_weight": "balanced"}, "the weights of rows differ"),
         (frame().drop("c"), {}, "the feature 'c' is not in both"),
         (frame().select("b", "a", "c", "y"), {}, "the feature 'a' has another place, type or number of values"),
         (frame().with_columns(y=pl.col("y") % 2), {}, "the target 'y' has another type, or other classes or numbers"),
