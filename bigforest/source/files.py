@@ -68,7 +68,7 @@ _PIECE = 1 << 20
 _BATCH_ROWS = 1 << 16
 # float64 holds every integer up to here.
 _EXACT_WHOLE = 2**53
-# float64 holds all digits of numbers below this, and at least a few after the point.
+# float64 holds all digits before the point of a number below this.
 _FEW_DIGITS = 1e15
 # Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
@@ -100,7 +100,7 @@ _MEANT = {
 
 
 class SeparatedPath(str):
-    """A path of CSV files with a given separator. For other paths, the header of each file tells the separator.
+    """A path of CSV files with a given separator. For other paths, it is found as `Reading` describes.
 
     separator  the character between values.
     """
@@ -115,8 +115,9 @@ class SeparatedPath(str):
 
 def separated(data: Any, separator: str | None) -> Any:
     """Return a path with a separator, unless it has one already. Tables in memory, and None, are returned unchanged."""
-    named = separator_of(data) is not None or not isinstance(data, str | Path)
-    return data if separator is None or named else SeparatedPath(data, separator)
+    if separator is None or separator_of(data) is not None or not isinstance(data, str | Path):
+        return data
+    return SeparatedPath(data, separator)
 
 
 def separator_of(data: Any) -> str | None:
@@ -425,9 +426,10 @@ def _key_columns(
     names = list(keys[0])
     for file, file_keys in zip(files, keys, strict=True):
         if list(file_keys) != names:
-            expected = ", ".join(names or file_keys)
-            outside, inside = (file, files[0]) if names else (files[0], file)
-            raise DataError(f"{outside}: not in folders for {expected} as {inside} is; give files of one table")
+            first, other = (", ".join(columns) or "no columns" for columns in (names, file_keys))
+            raise DataError(
+                f"{file}: its folders name {other}, the folders of {files[0]} name {first}; give files of one table"
+            )
     columns = []
     for name in names:
         texts = pl.Series(name, [file_keys[name] for file_keys in keys], dtype=pl.String)
@@ -490,7 +492,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         files, name = [location], Path(location.stem).stem if location.suffix.lower() in CODECS else location.stem
     elif glob.has_magic(str(path)):
         _check_plain(_plain_folder(location), path)
-        files, name = _readable_files(expanded(path)), _plain_folder(location).resolve().name or "data"
+        files, name = _checked_files(expanded(path)), _plain_folder(location).resolve().name or "data"
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     elif location.exists():
@@ -528,7 +530,7 @@ def _partition_files(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     paths: list[Path] = []
     for inner in sorted(at for at in folder.iterdir() if "=" in at.name and (at.is_dir() or not at.exists())):
-        _readable_files([inner])
+        _checked_files([inner])
         files = _tables_in(inner) or _partition_files(inner)
         folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
         if folders:
@@ -543,14 +545,14 @@ def _tables_in(folder: Path) -> list[Path]:
     """Return the files of tables in a folder, sorted by name. Raises DataError if a file is compressed in a way that is
     not read."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
-    tables = _readable_files([file for file in files if kind_of_file(file)])
+    tables = _checked_files([file for file in files if kind_of_file(file)])
     packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
     if odd := [file for file in packed if file not in tables]:
         raise DataError(f"{odd[0]}: the file is compressed; unpack it, or move it out of the folder")
     return tables
 
 
-def _readable_files(files: list[Path]) -> list[Path]:
+def _checked_files(files: list[Path]) -> list[Path]:
     """Return `files` unchanged. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed
     since it was listed: its rows would be left out."""
     if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
@@ -589,8 +591,8 @@ def _common_schema(
     part  function that returns the table of a file, from the number of the file.
 
     Of the columns that are read, all files must have the same, in any order. The types of a column must be equal or of
-    one kind: numbers, text, dates with datetimes, or durations. The type in a file where the column has no values does
-    not matter: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats. Raises DataError otherwise.
+    one kind: numbers, text, dates with datetimes, or durations. If they are not, files where the column has no values
+    are ignored: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats. Raises DataError.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):

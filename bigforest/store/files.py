@@ -132,7 +132,7 @@ class LocalCopy:
         self._columns = _columns(manifest)
         self._fetching = threading.Lock()
         self._fetched = np.zeros((len(self._columns), block_count(self._rows)), np.bool_)  # by column and block
-        self._whole: set[str] = set()  # files without blocks that have been fetched
+        self._whole: set[str] = set()  # fetched files, of those that have one checksum
         self._whole_lock = threading.Lock()
         for name, size in manifest.sizes().items():
             with (self.folder / name).open("wb") as file:
@@ -197,7 +197,7 @@ class LocalCopy:
 
 
 def _columns(manifest: Manifest) -> list[_Column]:
-    """Return the columns of the features and then the target: the rows of checksums.bin."""
+    """Return the columns of the features and then the target, in the order of the rows of checksums.bin."""
     spec = manifest.spec
     features = [
         _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], (0, f.codes - 1))
@@ -227,7 +227,7 @@ def check_cells(
         if not part.size or zlib.crc32(part.data) != checksum:
             raise damaged_store(f"{where}, block {block}: the checksum differs")
         if part.max() > span[1] or part.min() < span[0]:
-            raise damaged_store(f"{where}, block {block}: a code is out of range")
+            raise damaged_store(f"{where}, block {block}: a value is out of range")
 
 
 def check_dictionary(feature: FeatureSpec, low: NDArray[np.float64], high: NDArray[np.float64], file: Path) -> None:

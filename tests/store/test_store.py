@@ -209,7 +209,7 @@ def put(index: int, value: float) -> Callable[[np.ndarray], None]:
 
 
 FORGED = {
-    "code": ("codes-u8.bin", "u1", put(3, 6), "feature 'small', block 0: a code is out of range"),
+    "code": ("codes-u8.bin", "u1", put(3, 6), "feature 'small', block 0: a value is out of range"),
     "order": ("low.bin", "f8", put(1, 0.0), "a dictionary is not ascending"),
     "nan first": ("low.bin", "f8", put(0, np.nan), "a dictionary is not ascending"),
     "nan last": ("low.bin", "f8", put(-1, np.nan), "a dictionary is not ascending"),
