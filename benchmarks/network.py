@@ -176,7 +176,7 @@ def watch_passes() -> list[dict[str, float]]:
 
 def _figures(questions: Any, wire: int) -> dict[str, float]:
     cells = sum(int(asked.counts.buckets.sum()) * asked.stats.parts for asked in questions)
-    histograms = cells * np.dtype(questions[0].stats.cell).itemsize
+    histograms = cells * np.dtype(questions[0].stats.cell_type).itemsize
     asked = sum(array.nbytes for asked in questions for part in (asked.counts, asked.collects) for array in part)
     return {
         "trees": len(questions),

@@ -5,7 +5,7 @@ declarations of the options: change the declarations."""
 # fmt: off
 from .options import Choice, flag, number_or_word, option
 
-# Options by field of TrainConfig, panel by panel. The API chooses options that the user does not give.
+# Options by field of TrainConfig, panel by panel.
 CONFIG: dict[str, Choice] = {
     "trees": option(int, "N", "Number of trees.  [default: 100; tree: 1]", panel="trees"),
     "seed": option(int, "N", "Random seed. The same data, options and seed give the same forest.  [default: 0]", panel="trees"),

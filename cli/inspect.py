@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .options import toml_of
-from .show import Facts, choice_lines, count, lines, out_of_bag, plain, print_table, show, table_size, words
+from .show import Facts, choice_lines, count, lines, out_of_bag, plain, print_table, show, table_lines, words
 from .train import draw_candidates
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _draw(facts: Facts) -> None:
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
-        *table_size({**facts, "classes": 0}),  # 0: the next line has the classes, with their labels
+        *table_lines({**facts, "classes": 0}),  # 0: the next line has the classes, with their labels
         *([("classes", f"{count(len(facts['labels']))}: {labels}")] if labels else []),
         ("trees", count(facts["trees"])),
         (
@@ -90,7 +90,7 @@ def _draw(facts: Facts) -> None:
 
 
 def _run_options(forest: Forest) -> dict[str, Any]:
-    """Return the options with which `train --config` grows the forest again."""
+    """Return the options of the forest for `train --config`."""
     from dataclasses import asdict
 
     from bigforest.options.train_options import options_in_use

@@ -10,7 +10,7 @@ import typer
 from . import options
 from .command import command
 from .options import Given, option
-from .show import Facts, choice_lines, count, duration, lines, number_cells, out_of_bag, print_table, size, table_size
+from .show import Facts, choice_lines, count, duration, lines, number_cells, out_of_bag, print_table, size, table_lines
 
 
 def _draw_calibrated(facts: Facts) -> None:
@@ -136,7 +136,7 @@ def shrink(
 
 def _draw_merged(facts: Facts) -> None:
     lines(
-        *table_size(facts),
+        *table_lines(facts),
         ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
         ("forest", facts["forest"]),
     )

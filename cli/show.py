@@ -55,7 +55,7 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Return a long value for `lines`, with line breaks if the output is no terminal, which would fold it."""
+    """Return a long value for `lines`. Add line breaks if the output is no terminal: a terminal folds the value."""
     return text if _console().is_terminal else fill(text, PIPE_WORDS, break_long_words=False, break_on_hyphens=False)
 
 
@@ -171,7 +171,7 @@ def _print(drawn: Table, needed: int = 0) -> None:
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()), color=True)
 
 
-def table_size(facts: Facts) -> list[tuple[str, str]]:
+def table_lines(facts: Facts) -> list[tuple[str, str]]:
     """Return the lines about the training table."""
     dropped = f" (and {count(facts['dropped'])} without a target left out)" if facts["dropped"] else ""
     return [

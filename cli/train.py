@@ -25,7 +25,7 @@ from .show import (
     print_table,
     size,
     stop_lines,
-    table_size,
+    table_lines,
     validation_lines,
 )
 
@@ -37,7 +37,7 @@ def _draw_train(facts: Facts) -> None:
     seconds = facts["seconds"]
     stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
     lines(
-        *table_size(facts),
+        *table_lines(facts),
         ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
         *stop_lines(facts),
         ("out of bag", out_of_bag(facts["oob"], facts["classes"])),
@@ -296,7 +296,7 @@ def plan(data: options.Data, *, table: Given, config: Given, settings: Given, ru
 
 
 def _draw_encode(facts: Facts) -> None:
-    lines(*table_size(facts), ("size", size(facts["bytes"])), ("store", facts["store"]))
+    lines(*table_lines(facts), ("size", size(facts["bytes"])), ("store", facts["store"]))
 
 
 @command(

@@ -86,7 +86,7 @@ TARGETS = (
     Target(
         REGRESSOR,
         "BigForestRegressor.__init__",
-        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and any(map(OPTIONS[name].of, _NUMBERS))),
+        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and any(map(OPTIONS[name].is_of, _NUMBERS))),
     ),
 )
 
@@ -249,7 +249,7 @@ declarations of the options: change the declarations."""
 # fmt: off
 from .options import Choice, flag, number_or_word, option
 
-# Options by field of TrainConfig, panel by panel. The API chooses options that the user does not give.
+# Options by field of TrainConfig, panel by panel.
 CONFIG: dict[str, Choice] = {{
 {options}
 }}

@@ -202,7 +202,7 @@ def _merge_keys(
         low = int(keys.min())
         local = Scale(low, scale.shift, ((int(keys.max()) - low) >> scale.shift).bit_length(), 0, False, 0)
         offsets = presort(keys, local, new_bins(len(keys), "exact"))  # keys are ranks from now on
-        before = dictionary.ranks
+        before = dictionary.rank_count
         if binned:
             in_runs = np.concatenate([every_count[first:stop] for first, stop in spans])
             counts = np.bincount(keys.astype(np.int64), in_runs).astype(np.uint64)  # floats are exact up to 2**53

@@ -2,7 +2,7 @@
 
     values   [rows] numbers, dates, times        0.5   -1.0   0.5
     keys     [rows] unsigned, in the same order  0xbf000000 ...            `KeyMaker`, slice by slice
-    offsets  (key - low) >> shift                few bits if keys differ in few      `Scale` also converts back
+    offsets  (key - low) >> shift                few bits if keys differ in few      `Scale` converts back to values
 
 Missing values (null or NaN) have no key: `MissingRows` records their rows. `DictionaryWriter` takes the distinct
 offsets in ascending order, some at a time, and writes the values of the codes.
@@ -293,7 +293,7 @@ class DictionaryWriter:
 
         missing  True if code 0 is for missing values.
         """
-        self.ranks = 0
+        self.rank_count = 0  # distinct offsets so far
         self.scale = scale
         self.bins = bins
         self.missing = missing
@@ -313,7 +313,7 @@ class DictionaryWriter:
 
         Raises DataError if there are too many offsets, or the values of two offsets are the same float64.
         """
-        if self.ranks + len(offsets) + self.missing > MAX_CODES:
+        if self.rank_count + len(offsets) + self.missing > MAX_CODES:
             raise DataError(
                 f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot tell "
                 "apart; round it or exclude it"
@@ -327,7 +327,7 @@ class DictionaryWriter:
             self._put(self._low, np.append(0, last[:-1] + 1), offsets)
         else:
             self._write(offsets)
-        self.ranks += len(offsets)
+        self.rank_count += len(offsets)
 
     def finish(self) -> None:
         """Write the values that are not written yet."""
@@ -335,13 +335,13 @@ class DictionaryWriter:
             used = int(self.bins.state[0])
             self._part.values(self.scale.values(self._low[:used]), self.scale.values(self._high[:used]))
         elif len(self._first):
-            values = self.scale.values(self._first[: self.ranks])
+            values = self.scale.values(self._first[: self.rank_count])
             self._part.values(values, values)
 
     @property
     def binned(self) -> bool:
         """True if there are more values than allowed codes."""
-        return 0 < len(self._first) < self.ranks
+        return 0 < len(self._first) < self.rank_count
 
     def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
         """Yield the codes of cells, piece by piece. To be called when all values are known.
@@ -362,8 +362,8 @@ class DictionaryWriter:
 
         ranks  ascending
         """
-        begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
-        place[begin:end] = offsets[ranks[begin:end] - self.ranks]
+        begin, end = np.searchsorted(ranks, [self.rank_count, self.rank_count + len(offsets)])
+        place[begin:end] = offsets[ranks[begin:end] - self.rank_count]
 
     def _check_apart(self, offsets: NDArray[np.uint64]) -> None:
         """Raise DataError if neighbouring values are the same float64, so that no threshold separates them."""

@@ -93,11 +93,11 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
         return
     rules, positions = permutation_rules(job, groups, loss), job.chosen_positions(_SAMPLE)
     rows = rules.oob.table.labelled_rows()[positions]
-    change, votes = (tree_losses_of if job.stage is None else prediction_losses_of)(job, plan, rules, positions)
+    change, trees = (tree_losses_of if job.stage is None else prediction_losses_of)(job, plan, rules, positions)
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
         "feature": [group.name for group in groups] * rows.size,
         "importance": change.reshape(-1),
-        "trees": np.repeat(votes, len(groups)),
+        "trees": np.repeat(trees, len(groups)),
     }
     job.folder.write("local", pl.DataFrame(columns), settings)

@@ -48,7 +48,7 @@ _MEET_NS = 5.0
 
 
 # Files of LeafRows of kernels/explain/proximities.py, [trees, kept rows], and their types.
-_KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
+_LEAF_TYPES = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 class ListedLeaves(NamedTuple):
@@ -71,9 +71,9 @@ def plan_proximities(job: ExplainJob) -> SectionPlan:
 
 
 def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
-    """Plan listing the rows of all leaves, and finding nearest rows; explained: number of rows to find them for."""
+    """Plan listing the rows of all leaves, and computing the proximities of `explained` rows."""
     rows, stock = job.described.rows, job.stock
-    scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
+    scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _LEAF_TYPES.values())
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
     # The estimate assumes that all leaves of a tree have equally many bag rows.
     met = explained * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
@@ -88,8 +88,8 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
                        kernels/explain/proximities.py).
     proximity-classes  for each explained row, p summed over the rows of each class: the out-of-bag prediction without
                        shrinkage, power and boosted stage.
-    outliers           scores, large for rows unlike all others (Breiman and Cutler). The raw score of a row is the
-                       number of rows of its class / the sum of p^2 over these rows. The score is (raw - median) / mean
+    outliers           scores, large for rows unlike others of their class (Breiman and Cutler). The raw score is the
+                       number of rows of the class / the sum of p^2 over these rows. The score is (raw - median) / mean
                        absolute deviation from the median, both over the explained rows of the class with a finite raw
                        score. It is null for a row that no tree leaves out.
     prototypes         for each class up to _PROTOTYPES rows with the largest sum of proximities to neighbors of the
@@ -127,7 +127,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLeaves:
     """Run tasks that list the rows of all leaves in files."""
     stock, rows = job.stock, oob.table.labelled_rows().size
-    files = [MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()]
+    files = [MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _LEAF_TYPES.items()]
     for file in files:
         file.make()
     starts: dict[int, NDArray[np.uint32]] = {}
@@ -349,7 +349,7 @@ def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.
 
 
 def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns) -> NDArray[np.uint32]:
-    """Return the positions of the kept rows that lack a value: of the requested rows, or all, or a sample of all."""
+    """Return the positions of the kept rows that lack a value: all of them, a sample, or the requested ones."""
     table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen_positions(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))

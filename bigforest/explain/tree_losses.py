@@ -26,7 +26,8 @@ _DRAWN_BYTES = 32 << 20
 class TreeLosses(NamedTuple):
     """Changes of the losses of trees on their out-of-bag rows, by class of the rows. Regression has one class.
 
-    change  float64 [trees, groups, classes], increase of the loss when the group of features is permuted
+    change  float64 [trees, groups, classes], weighted sum over the rows of the increase of the loss when the group of
+            features is permuted
     weight  float64 [trees, classes], weight of the rows
     """
 
@@ -36,9 +37,9 @@ class TreeLosses(NamedTuple):
     @property
     def by_tree(self) -> NDArray[np.float64]:
         """Importance of each group in each tree, float64 [trees, groups]; nan for trees without out-of-bag rows."""
-        shares, weighed = np.full(self.change.shape[:2], np.nan), self.weighed
-        shares[weighed] = self.change[weighed].sum(axis=2) / self.weight[weighed].sum(axis=1)[:, None]
-        return shares
+        means, weighed = np.full(self.change.shape[:2], np.nan), self.weighed
+        means[weighed] = self.change[weighed].sum(axis=2) / self.weight[weighed].sum(axis=1)[:, None]
+        return means
 
     @property
     def weighed(self) -> NDArray[np.bool_]:
@@ -110,7 +111,7 @@ def tree_losses_of(
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return the mean increase of the loss of each row, and the number of trees that leave the row out.
 
-    positions  positions of the rows among the rows with a target
+    positions  positions of the rows among RowTable.labelled_rows
 
     The increases are float64 [rows, groups], means over these trees, nan without trees. The numbers are uint32 [rows].
     """
@@ -118,14 +119,14 @@ def tree_losses_of(
     file = MatrixFile(job.work / "local", job.shrunk.tree_count, rows.size * len(rules.groups), "<f8")
     file.make()
     job.over_trees("local importance", plan, permute_rows, (job.shrunk, rules, rows, file))
-    change, votes = np.zeros((rows.size, len(rules.groups))), np.zeros(rows.size, np.uint32)
+    change, trees = np.zeros((rows.size, len(rules.groups))), np.zeros(rows.size, np.uint32)
     for tree_change in file.mapped().reshape(-1, *change.shape):
         left_out = ~np.isnan(tree_change[:, 0])
         change[left_out] += tree_change[left_out]
-        votes += left_out
+        trees += left_out
     file.path.unlink()
     with np.errstate(invalid="ignore"):
-        return change / votes[:, None], votes
+        return change / trees[:, None], trees
 
 
 def permute_rows(
@@ -155,7 +156,7 @@ def _permute_groups(
     """Yield the numbers of groups that are permuted together, and sums of the increases of the losses (Losses).
 
     rows     out-of-bag rows of the tree, and the rows to evaluate
-    weight   weights of all rows of the table; None if all are 1
+    weight   weights of all rows of the table; None to weigh all rows equally
     columns  uint32, for each evaluated row the column of the sums to which its loss is added
     width    number of columns of the sums
     """

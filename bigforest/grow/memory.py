@@ -287,7 +287,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
         return None
     # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row is counted as one
     # count. It takes 8 to 20 bytes, in a single task, and as many again while blocks are joined.
-    cell = np.dtype(stats.cell).itemsize
+    cell = np.dtype(stats.cell_type).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM
     room = free // (count + _ORDERING_BYTES + _LEVEL_SET_BYTES if category else count)

@@ -36,7 +36,7 @@ STEPS = 2.0**40
 _whole: Any = np.frompyfunc(int, 1, 1)
 # Most rows of a block, whose losses are computed together.
 LOSS_ROWS = 1 << 13
-# The golden ratio times 2**64. Its multiples, modulo 2**64, fall into both halves of the range without a period.
+# 2**64 / the golden ratio. Its multiples, modulo 2**64, fall into both halves of the range at irregular intervals.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 # Standard errors by which a choice must be better than no shrinkage, or the power 1. Losses with different lambdas
@@ -86,10 +86,11 @@ def losses_by_lambda(
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> ChoiceLosses:
-    """Return the losses of rows from `first` on, from the votes for their true classes or numbers, on threads.
+    """Return the losses of rows from `first` on, computed on threads.
 
-    loss  loss of predicted numbers
-    held  bool [rows], True for rows that are held out of all bags and do not count; None if no rows are held out
+    votes  for each lambda, the votes for the true class; for regression the sum of the predictions
+    loss   loss of predicted numbers
+    held   bool [rows], True for rows that are held out of all bags and do not count; None if no rows are held out
     """
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -137,7 +138,7 @@ def _add_losses(
     losses  function that returns the losses of used rows, float64 [used rows, tried]. It takes the first row of a
             block, its votes, and the places of the used rows
     """
-    step = min(LOSS_ROWS, step_rows(store.spec.target.answer_width))  # blocks are the same for all ranges of rows
+    step = min(LOSS_ROWS, step_rows(store.spec.target.answer_width))  # so blocks do not depend on the ranges of tasks
 
     def of_block(start: int) -> ChoiceLosses:
         block, begin = votes.rows(start, start + step), first + start

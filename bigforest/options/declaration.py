@@ -90,7 +90,7 @@ class Declared:
         return any(get_args(kind) == (str, ...) for kind in self.types)
 
     @property
-    def is_number(self) -> bool:
+    def is_float(self) -> bool:
         """True for an option of floats but not of integers: a whole number such as 5 means 5.0."""
         return float in self.types and int not in self.types
 
@@ -103,7 +103,7 @@ class Declared:
         general = self.option.unset or ("" if self.default is None else _word(self.default))
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
-    def of(self, family: str) -> bool:
+    def is_of(self, family: str) -> bool:
         """Return True if a family of the package has the option."""
         return not self.option.families or family in self.option.families
 
@@ -169,8 +169,8 @@ def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tup
         if value is entry.default:  # the default is allowed in every family
             continue
         entry.check(value)
-        is_of = entry.of(family) and name not in lacked
-        if not is_of and value != entry.default and value not in entry.option.elsewhere:
+        allowed = entry.is_of(family) and name not in lacked
+        if not allowed and value != entry.default and value not in entry.option.elsewhere:
             families, named = " or ".join(entry.option.families or (family,)), getattr(values, "family", family)
             raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
 

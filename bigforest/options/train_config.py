@@ -38,7 +38,7 @@ from bigforest.options.values import (
 _SUBSPACE = 100
 
 # Options of floats only, whose whole numbers are stored as floats.
-_NUMBERS = [name for name, entry in OPTIONS.items() if entry.is_number]
+_NUMBERS = [name for name, entry in OPTIONS.items() if entry.is_float]
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 

@@ -539,7 +539,7 @@ def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in config.items()
-        if value is not None and value != () and OPTIONS[name].of(family) and name not in lacked
+        if value is not None and value != () and OPTIONS[name].is_of(family) and name not in lacked
     }
 
 

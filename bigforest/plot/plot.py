@@ -226,7 +226,7 @@ class Pictures:
         features = None if features is None else several(features)
         if features is not None and any(not isinstance(name, str) for name in features):
             raise ConfigError(
-                f"{api('features')} must be names, not {shown(features)}; pairs are tables of {api('explain_forest')}"
+                f"{api('features')} must be names, not {shown(features)}; for pairs, use {api('explain_forest')}"
             )
         rows, _ = self._sample(data)
         explanation = self.explain("dependence", rows, features=features)

@@ -285,12 +285,12 @@ def _tables(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
     family = config.family()
     transform = Transform(config.dims, config.seed, rotate=config.rotate, scale=config.scale)
     key = (config.dims, config.seed, config.sample)
-    ahead = chain(
+    blocks = chain(
         random_blocks(config.rows, *key, Purpose.ROWS),
         random_blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0),
     )
     with stage("simulate", config.rows + config.outliers, "rows", listener) as progress:
-        for block in ahead:
+        for block in blocks:
             drawn = family.rows(block)
             yield _table(drawn._replace(values=transform.apply(drawn.values)), family.classes, truth)
             progress.advance(block.rows)
@@ -303,8 +303,8 @@ def _table(rows: DrawnRows, classes: int, truth: bool) -> pa.Table:
 
     by_column = np.asfortranarray(rows.values)
     columns = {f"x{number}": arrow_array(by_column[:, number]) for number in range(by_column.shape[1])}
-    label = np.uint8 if classes <= 256 else np.uint16
+    label_type = np.uint8 if classes <= 256 else np.uint16
     if truth:
-        columns["truth"] = arrow_array(rows.truth.astype(label))
-    columns["target"] = arrow_array(rows.target.astype(label))
+        columns["truth"] = arrow_array(rows.truth.astype(label_type))
+    columns["target"] = arrow_array(rows.target.astype(label_type))
     return pa.table(columns)

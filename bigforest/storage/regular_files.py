@@ -1,4 +1,4 @@
-"""Opening regular files only: an entry of a folder may be a pipe, a device, or a link to something else."""
+"""Opening regular files only, as an entry of a folder may be a pipe, a device, or a link; reading and writing them."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
 def chooses_mtry(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
     """Return True if trial trees choose `mtry` for a table of this size. `config.task` must be known."""
     is_set = config.mtry is not None or config.feature_fraction is not None
-    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
+    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].is_of(base_family(config.family)):
         return False
     tried = row_count(rows, features, config)
     fewest = _FEWEST_OF_SOME if config.task == "regression" and tried < rows else _FEWEST

@@ -93,9 +93,9 @@ def test_dictionary__more_values_than_codes_is_an_error(tmp_path: Path) -> None:
     scale = Scale(0, 0, 40, 0, False, 8)
     with PartWriter(tmp_path, 0) as part:
         dictionary = DictionaryWriter("x", scale, new_bins(2**40, "exact"), part)
-        dictionary.ranks = MAX_CODES - 2
+        dictionary.rank_count = MAX_CODES - 2
         dictionary.add(np.array([2**34, 2**34 + 1], np.uint64))
-        assert dictionary.ranks == 2**32
+        assert dictionary.rank_count == 2**32
         with pytest.raises(DataError, match="'x' has more than 4294967296 distinct values"):
             dictionary.add(np.array([2**35], np.uint64))
 

@@ -68,7 +68,7 @@ MEASURED = 48
 # Number of values of a byte.
 _BYTE = 256
 # Types of the matrices of BlockValues, in their order, by the bytes of a value.
-_TYPES = {np.dtype(kind).itemsize: np.dtype(kind) for kind in PROJECTIONS.cells}
+_TYPES = {np.dtype(kind).itemsize: np.dtype(kind) for kind in PROJECTIONS.cell_types}
 # Replaces a checksum that was verified in this process: verifying in each pass took an eighth of growing.
 _VERIFIED = -1
 # Values of a dictionary read at a time.

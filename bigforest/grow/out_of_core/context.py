@@ -59,7 +59,7 @@ class NodeStats(NamedTuple):
         return self.classes or SUM + 1
 
     @property
-    def cell(self) -> Any:
+    def cell_type(self) -> Any:
         """Type of a slot in histograms: the weight of a bag has 32 bits, a sum of targets 62 bits."""
         return np.int64 if self.regression else np.uint32
 
@@ -102,14 +102,14 @@ class ColumnKind(NamedTuple):
 
     dtype            type of a value
     least, greatest  smallest and largest possible value
-    cells            types of the cells of a block
+    cell_types       types of the matrices of a block; each column is in one of them
     bucket_rows      determines the number of buckets (node_search.py)
     """
 
     dtype: Any
     least: float
     greatest: float
-    cells: tuple[str, str, str]
+    cell_types: tuple[str, str, str]
     bucket_rows: int
 
 
@@ -123,7 +123,8 @@ class MemoryLimits(NamedTuple):
 
     rows      most rows of a node that is grown in memory, see NodeStats.rows; larger nodes are split by passes
     collects  most rows of a node that are collected in a pass, to open buckets
-    cells     most counts of the histogram of one column, or of all narrower histograms that a node requests at once
+    cells     most counts of the histogram of one column, or of all histograms of single buckets that a node requests
+              at once
     room      most counts of all histograms of a pass, each collected row counted as one, unless a single node has more
     nodes     most nodes whose thresholds are looked up together
     routed    most nodes that out-of-bag rows are routed through together

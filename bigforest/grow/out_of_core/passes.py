@@ -158,7 +158,7 @@ def grow_subtree_task(
     """
     data, context = tree_data[tree], table.context
     widths, regression = table.place(data)[:, 0].tolist(), context.stats.regression
-    kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in context.kind.cells]
+    kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in context.kind.cell_types]
     most = int(context.stats.rows(node.total))
     cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most, rooms)
     classes = ClassTarget(context.stats.classes, context.criterion.table)

@@ -73,7 +73,7 @@ class SplitRequest(NamedTuple):
         kind, stats = context.kind, context.stats
         probes, splits = self.counts.node.size, self.splits.node.size
         return SplitResponse(
-            counts=np.zeros(int(self.counts.buckets.sum()) * stats.slots, stats.cell),
+            counts=np.zeros(int(self.counts.buckets.sum()) * stats.slots, stats.cell_type),
             low=np.full(probes, kind.greatest, kind.dtype),
             high=np.full(probes, kind.least, kind.dtype),
             mark=np.zeros(probes, np.int64),

@@ -291,8 +291,8 @@ def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     for first in range(0, order.size, _LOOKED_UP):
         portion = order[first : first + _LOOKED_UP]
         below = portion < order.size // 2
-        for values, nodes in ((dictionaries.high, portion[below]), (dictionaries.low, portion[~below])):
-            ends[nodes] = values[place[nodes]]
+        for values, chosen in ((dictionaries.high, portion[below]), (dictionaries.low, portion[~below])):
+            ends[chosen] = values[place[chosen]]
     stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
     for path, splits, tree_ends in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
         whole = np.full((2, splits.size), np.nan)
