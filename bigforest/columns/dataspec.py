@@ -27,9 +27,9 @@ MAX_BAG_WEIGHT = 2**31 - 1
 MAX_WIDE_TOTAL = 2**58
 # Largest target of a regression: sums of squares of larger ones would overflow.
 LARGEST_NUMBER = 2.0**500
-# Bits of a regression target as a whole number, and of its product with the weight of a bag.
+# Bits of a regression target as a whole number, and of its product with the weight of a usual bag and of any bag.
 _NUMBER_BITS = 52
-_SUM_BITS = 61
+_SUM_BITS, _MAX_SUM_BITS = 61, 62
 
 KINDS = ("numeric", "category")
 
@@ -301,6 +301,13 @@ def max_number(rows: int, *, weighted: bool) -> int:
     """Return the bound of the whole numbers q that store regression targets, for this many rows: |q| is smaller."""
     weight = min(rows * MAX_WEIGHT, MAX_BAG_WEIGHT) if weighted else rows
     return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
+
+
+def max_bag_weight(spec: DataSpec) -> int:
+    """Return the largest weight of a bag for which the sums of kernels are exact, of weights and of targets."""
+    if not spec.target.is_regression:
+        return MAX_BAG_WEIGHT
+    return min(MAX_BAG_WEIGHT, (1 << _MAX_SUM_BITS) // max_number(spec.rows, weighted=spec.weight is not None))
 
 
 def _entries(record: Any) -> dict[str, Any]:

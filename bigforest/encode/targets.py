@@ -9,7 +9,7 @@ the smallest power of two with
     |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
 where W is the largest weight of a bag with `sample_fraction` 1. Without weights of rows, it is the number of rows.
-Otherwise it is MAX_WEIGHT times the number of rows, at most 2**31 - 1.
+Otherwise it is MAX_WEIGHT times the number of rows, at most 2**31 - 1. Bags of more than twice this weight are refused.
 
 The error of a value is at most half a step. A step is at most about 2 * r * max(2**-52, W * 2**-61), where r is half
 the range: 2**-40 of r for a million rows. If the range is narrow and far from 0, the step is half the distance between

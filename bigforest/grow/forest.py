@@ -336,8 +336,7 @@ def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
     weight = shared.sampler.search_weights(tree, 0, multiplicity)
-    if store.weight is not None:
-        check_bag(int(weight.sum(dtype=np.int64)))
+    check_bag(int(weight.sum(dtype=np.int64)), store.spec)
     pack_rows(classes, weight, items)
     if classes is not None and items.size:
         most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())

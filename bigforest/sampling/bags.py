@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.columns.dataspec import MAX_BAG_WEIGHT
+from bigforest.columns.dataspec import DataSpec, max_bag_weight
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
@@ -384,12 +384,11 @@ def max_bag_rows(store: Store, config: TrainConfig) -> int:
     return math.ceil(mean + 12 * math.sqrt(mean * group.largest) + 12 * group.largest)
 
 
-def check_bag(weight: int) -> None:
+def check_bag(weight: int, spec: DataSpec) -> None:
     """Raise DataError if the weight of a bag is too large for the sums of kernels."""
-    if weight > MAX_BAG_WEIGHT:
-        raise DataError(
-            f"a bag weighs {weight}, more than the possible {MAX_BAG_WEIGHT}: lower {api('sample_fraction')}"
-        )
+    most = max_bag_weight(spec)
+    if weight > most:
+        raise DataError(f"a bag weighs {weight}, more than the possible {most}: lower {api('sample_fraction')}")
 
 
 def draws_bytes(shape: Shape, config: TrainConfig) -> int:

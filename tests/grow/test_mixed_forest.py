@@ -227,13 +227,27 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs 66495 there"):
         Sampler(store, TrainConfig()).search_weights(0, 0, np.array([100, 65, 1, 1], np.uint16))
-    monkeypatch.setattr(bags, "MAX_BAG_WEIGHT", 1_000)
+    monkeypatch.setattr(bags, "max_bag_weight", lambda spec: 1_000)
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):
         with pytest.raises(DataError, match="a bag weighs 1033, more than the possible 1000"):
             grow_forest(
                 ForestJob(store, config, tmp_path, Resources(threads=1), silent), plan=GrowPlan(1, limits, 1, 0)
             )
+
+
+@pytest.mark.parametrize("limits", [None, MemoryLimits(rows=500, collects=1_000, cells=1 << 8, room=1 << 12)])
+def test_bags__of_numbers_whose_sums_would_overflow(limits: MemoryLimits | None, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": range(2_040), "y": [float(row % 51 > 0) for row in range(2_040)]})
+    store = bigforest.encode_store(frame, tmp_path / "s", task="regression")
+    job = ForestJob(store, TrainConfig(sample_fraction=2.0), tmp_path, Resources(threads=1), silent)
+    grow_forest(job, plan=GrowPlan(1, limits, 1, 0))
+    root = pl.read_parquet(tmp_path / "trees").row(0, named=True)
+    assert root["value"] == pytest.approx(0.98, abs=0.02)
+    (tmp_path / "more").mkdir()
+    job = job._replace(config=replace(job.config, sample_fraction=5.0), directory=tmp_path / "more")
+    with pytest.raises(DataError, match="a bag weighs 10200, more than the possible 4080: lower sample_fraction"):
+        grow_forest(job, plan=GrowPlan(1, limits, 1, 0))
 
 
 # The same forest in every kind of run.

@@ -73,8 +73,7 @@ def _start_trees(passes: Passes, trees: Sequence[int]) -> list[UpperTree]:
     table, ranges, _, executor = passes
     stats, config = table.context.stats, table.sampler.config
     totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
-    if stats.weighted:
-        check_bag(int(stats.weight(totals).max()))
+    check_bag(int(stats.weight(totals).max()), table.store.spec)
     tree_data = table.tree_data(trees, totals, passes)
     return [
         UpperTree(tree, root_key(config, tree), total, table.context, table.search, data, table.constant(data))
