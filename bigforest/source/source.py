@@ -296,6 +296,8 @@ class Source:
             ):
                 groups_rows = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
                 ends = list(accumulate(groups_rows, initial=begin))  # the first row of each row group, and the end
+                if ends[-1] - begin != file.metadata.num_rows:
+                    raise _unreadable(str(path), "its row groups have another number of rows than it says")
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
                 # The next row to read, and the end of the row groups that are read.
                 at, end = (ends[groups[0]], ends[groups[-1] + 1]) if groups else (ends[-1], ends[-1])
