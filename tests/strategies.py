@@ -150,7 +150,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
                 {"sample_fraction": 0.5},
                 {"replace": False, "sample_fraction": 0.7},
                 {"sample_fraction": 1e-9},
-                {"sample_fraction": 3.0},
+                {"sample_fraction": 2.0},
                 {"sampling": "stratified"},
                 {"sampling": "balanced", "replace": False, "sample_fraction": 0.8},
             ]

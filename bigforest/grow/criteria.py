@@ -146,7 +146,7 @@ class PoissonCriterion(_NumberCriterion):
         if least < zero or most <= zero:
             wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
             raise DataError(
-                f"target {target.name!r} {wrong}, and the Poisson deviance needs targets of at least 0, some of them "
+                f"target {target.name!r} {wrong}, and the Poisson deviance needs numbers of at least 0, some of them "
                 f"above 0; choose another {api('impurity')} or metric, or convert the target"
             )
 

@@ -252,7 +252,7 @@ class TrainOptions:
         within="(0, 5]",
         help="Size of a bag as a fraction of the rows.",
         more="Above 1 a bag has more draws than the table has rows, and leaves out fewer rows: 22% with 1.5. "
-        "For regression, a bag of more than 1,024 draws has at most two for each row.",
+        "A regression with more than 2 is refused if sums of its targets could overflow.",
     )
     replace: bool = option(True, panel=BAGS, help="Draw a bag with replacement.")
     calibration: float | None = option(

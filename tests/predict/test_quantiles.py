@@ -270,9 +270,9 @@ def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Non
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
-        ("leaves", lambda f: f.head(len(f) - 1), "belong to other leaves"),
-        ("leaves", lambda f: f.with_columns(pl.col("node").reverse()), "belong to other leaves"),
-        ("leaves", lambda f: f.with_columns(node=pl.col("node") + 1), "belong to other leaves"),
+        ("leaves", lambda f: f.head(len(f) - 1), "are not the leaves of the trees"),
+        ("leaves", lambda f: f.with_columns(pl.col("node").reverse()), "are not the leaves of the trees"),
+        ("leaves", lambda f: f.with_columns(node=pl.col("node") + 1), "are not the leaves of the trees"),
         ("leaves", lambda f: f.reverse(), "do not match"),
         ("leaves", lambda f: f.with_columns(pl.col("targets").list.eval(pl.element() + 10**6)), "do not match"),
         ("leaves", lambda f: f.with_columns(pl.col("targets").list.reverse()), "do not match"),

@@ -518,7 +518,7 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
 @pytest.mark.parametrize(
     ("kind", "parameters", "given", "message"),
     [
-        ("Regressor", {"criterion": "poisson"}, {"y": X[:, 0]}, r"y has the value -\S+, and the Poisson deviance is"),
+        ("Regressor", {"criterion": "poisson"}, {"y": X[:, 0]}, r"y has the value -\S+, and the Poisson deviance needs"),
         ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
         ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
         ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 missing value"),
@@ -631,7 +631,7 @@ def test_criteria__poisson_is_the_deviance() -> None:
         ours.predict(X_NUMBERS), ours.set_params(criterion="squared_error").fit(X_NUMBERS, counts).predict(X_NUMBERS)
     )
     for wrong in (-counts, np.zeros(200)):
-        with pytest.raises(BigForestError, match="the Poisson deviance needs targets of at least 0"):
+        with pytest.raises(BigForestError, match="the Poisson deviance needs numbers of at least 0"):
             BigForestRegressor(criterion="poisson").fit(X_NUMBERS, wrong)
 
 

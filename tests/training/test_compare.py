@@ -338,7 +338,7 @@ def test_compare__losses_are_those_of_the_report(metric: str, column: str | None
 def test_compare__goes_by_the_deviance_where_trees_do() -> None:
     frame = table(100, True).drop("w", "g")
     candidates = {"a": {"impurity": "variance"}, "b": {"impurity": "poisson"}}
-    with pytest.raises(DataError, match="and the Poisson deviance needs targets of at least 0"):
+    with pytest.raises(DataError, match="and the Poisson deviance needs numbers of at least 0"):
         bf.compare(frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric="poisson_deviance")
     counts = frame.with_columns(pl.col("y").clip(0.0))
     with pytest.raises(ConfigError, match="metric must be mse or poisson_deviance here"):

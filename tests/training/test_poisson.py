@@ -62,7 +62,7 @@ def test_forest__has_the_mean_of_the_targets() -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ([0.0, 1.0, -0.5, 2.5], r"'y' has the value -0\.5, and the Poisson deviance needs targets of at least 0"),
+        ([0.0, 1.0, -0.5, 2.5], r"'y' has the value -0\.5, and the Poisson deviance needs numbers of at least 0"),
         ([0.0, 0.0, 0.0, 0.0], "'y' is 0 in all rows, and the Poisson deviance"),
     ],
 )
