@@ -518,7 +518,7 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
 @pytest.mark.parametrize(
     ("kind", "parameters", "given", "message"),
     [
-        ("Regressor", {"criterion": "poisson"}, {"y": X[:, 0]}, r"y has the value -\S+, and the Poisson deviance needs"),
+        ("Regressor", {"criterion": "poisson"}, {"y": X[:, 0]}, r"y has the value -\S+, and the Poisson deviance"),
         ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
         ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
         ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 missing value"),
