@@ -111,7 +111,7 @@ def _scheduler(
     tls_cert: str | None = None,
     tls_key: str | None = None,
 ) -> Iterator[Any]:
-    """Yield the client of a cluster; None without a scheduler. The options are those of SCHEDULER (options.py)."""
+    """Yield the client of a cluster, or None without a scheduler. SCHEDULER in options.py describes the options."""
     if scheduler is not None and scheduler_file is not None:
         raise typer.BadParameter("give --scheduler or --scheduler-file, not both")
     if scheduler is None and scheduler_file is None:

@@ -213,9 +213,8 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
     if isinstance(answer, pl.LazyFrame):
         answer = collected(answer)
     predictions = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = without_words(
-        series_of(y, None, "y").alias(""), spec.missing_words
-    )  # without a name, as `cells` returns columns
+    truth = series_of(y, None, "y").alias("")  # without a name, as `cells` returns columns
+    truth = without_words(truth, spec.missing_words)
     if len(truth) != len(predictions):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(predictions):,}; give a value for each row")
