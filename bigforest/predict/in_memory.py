@@ -340,8 +340,8 @@ def predict_lazy(
     schema = frame.collect_schema()
     check_schema(schema, loader.files.spec)
     check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
+    loader.check_memory(rule, resources)
     row = None
-    loader.predictor(rule, resources.memory, resources.workers)  # raises ConfigError if the trees do not fit in memory
     if rule.draws and not proba:
         row = free_name("row", schema)
         frame = frame.with_row_index(row)

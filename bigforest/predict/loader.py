@@ -22,7 +22,6 @@ from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.nodes import TreeArrays
 from bigforest.metrics.conformal import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import parse_bytes
 from bigforest.predict.groups import Trees, survey
 from bigforest.predict.packed_trees import PackedTrees, load
 from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
@@ -69,33 +68,32 @@ class TreeLoader:
         with self._lock:
             self._kept["trees"], self._last = packed, None
 
-    def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
-        """Return a predictor with a rule and the trees that it selects. All trees are loaded.
-
-        Raises ConfigError if all trees together take more than `memory`, and FormatError for damaged nodes.
-        """
+    def predictor(self, rule: VoteRule) -> Predictor:
+        """Return a predictor with a rule and the trees that it selects. All trees are loaded. Raises FormatError."""
         last, plain = self._last, rule.conformal is None and not rule.quantiles
-        if memory is None and plain and last is not None and (last.rule is rule or last.rule == rule):
+        if plain and last is not None and (last.rule is rule or last.rule == rule):
             return last
-        resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
-        targets = self._leaf_targets(rule, resources)
-        if memory is not None:
-            workers = resources.workers
-            held = 0 if targets is None else targets.nbytes
-            held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
-            whole_estimate(self._trees(workers), workers, held).check(resources.memory)
-        packed, means, files = self._all_trees(), None, self.files
+        targets, packed, means, files = self._leaf_targets(rule, Resources()), self._all_trees(), None, self.files
         if targets is not None or rule.by_spread:  # both need the means of the leaves as grown
             means = packed.counts[:, 0]
             if self._lambdas:
                 means = self._once("means", lambda: load(files.parts, files.header, available_threads()).counts[:, 0])
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = whole_values(packed.counts[:, 0]) if by_jackknife else None
-        made = self._predictor(rule, packed, None, targets, means, values)
-        if memory is None and plain:
+        made = self._predictor(rule, packed, range(files.trees), targets, means, values)
+        if plain:
             with self._lock:
                 self._last = made if "trees" in self._kept else None
         return made
+
+    def check_memory(self, rule: VoteRule, resources: Resources) -> None:
+        """Raise ConfigError if all trees together, with what the rule needs, take more than the memory budget."""
+        if resources.memory is None:
+            return
+        targets, workers = self._leaf_targets(rule, resources), resources.workers
+        held = 0 if targets is None else targets.nbytes
+        held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
+        whole_estimate(self._trees(workers), workers, held).check(resources.memory)
 
     def reader(self, unseen: str = "larger") -> Reader:
         """Return the reader of rows for this forest; unseen: see VoteRule. Raises FormatError."""
@@ -177,32 +175,30 @@ class TreeLoader:
         self,
         rule: VoteRule,
         packed: PackedTrees,
-        trees: range | None,
+        trees: range,
         targets: LeafTargets | None,
         means: NDArray[np.float64] | None,
         values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
-        """Return a predictor of a group of trees (without their counts), or of all trees that the rule selects.
+        """Return a predictor of a group of trees, or of the trees that the rule selects. It has no counts of leaves.
 
-        trees   numbers of the trees of the group; None for all trees
+        trees   numbers of the trees of the group
         means   float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees
         values  values of the leaves for the jackknife, see `whole_values`
         """
-        files, votes, chosen, total = self.files, self.files.tree_votes, list(rule.trees), None
+        files, votes, chosen = self.files, self.files.tree_votes, list(rule.trees)
         group_targets = grown = None
         if targets is not None:
             assert means is not None
-            group = range(packed.roots.size) if trees is None else trees
-            group_targets = GroupLeafTargets.of(targets, group, packed, means, files.spec.target.step, files.directory)
+            group_targets = GroupLeafTargets.of(targets, trees, packed, means, files.spec.target.step, files.directory)
         if rule.by_spread:
             assert means is not None
             grown = means - files.spec.target.offset
-        weights = votes if votes is None or trees is None else votes[trees.start : trees.stop]
-        leaf_votes = packed.leaf_votes(rule.ballots, weights)
-        if votes is not None:
-            total = math.fsum((votes[chosen] if chosen else votes).tolist())
-        packed = packed._replace(roots=packed.roots[chosen]) if chosen else packed
-        packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
+        leaf_votes = packed.leaf_votes(rule.ballots, None if votes is None else votes[trees.start : trees.stop])
+        number = len(chosen) or files.trees
+        total = float(number) if votes is None else math.fsum((votes[chosen] if chosen else votes).tolist())
+        roots = packed.roots[chosen] if chosen else packed.roots
+        packed = packed._replace(roots=roots, counts=packed.counts[:0].copy())
         boosted = self._stage_trees() if rule.refined else None
         stage = None if boosted is None else BoostedStage(files.spec, files.config, boosted, packed.used)
         return Predictor(
@@ -210,10 +206,10 @@ class TreeLoader:
             leaf_votes,
             rule,
             files.spec,
+            number,
+            total,
             routers=[],
-            trees=None if trees is None else files.trees,
             group_leaf_targets=group_targets,
-            total_weight=total,
             grown=grown,
             leaf_values=values,
             stage=stage,

@@ -65,11 +65,6 @@ class PackedTrees(NamedTuple):
     def nodes(self) -> int:
         return self.layout.links.size // 2
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of nodes, and of counts or values of leaves."""
-        return self.layout.links.nbytes + self.counts.nbytes
-
     def leaf_nodes(self) -> list[NDArray[np.uint32]]:
         """Return the node numbers of the leaves of each tree."""
         leaves = np.flatnonzero(np.isnan(self.layout.thresholds[::2]))

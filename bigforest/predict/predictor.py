@@ -250,14 +250,14 @@ class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
+    trees  number of trees of all groups that vote.
+    total_weight  sum of the weights of these trees; their number if all have the same weight.
     routers  routers of earlier calls with few cells, for further calls.
-    trees  number of trees of the whole forest if `packed` has a group of them; None if it has all trees that vote.
     group_leaf_targets  for quantiles; None if the rule has none.
     grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
            the spread of the trees.
     leaf_values  float64 [leaves], values of all leaves in whole units, and the unit, for intervals by the jackknife,
                  which takes all trees at once; None if the rule has no such intervals.
-    total_weight  sum of the weights of the trees that vote; None if all have the same weight.
     stage  boosted stage that corrects the predictions; None without one.
     """
 
@@ -265,17 +265,17 @@ class Predictor(NamedTuple):
     leaf_votes: NDArray[np.float64]
     rule: VoteRule
     spec: DataSpec
+    trees: int
+    total_weight: float
     routers: list[RowRouter]
-    trees: int | None = None
     group_leaf_targets: GroupLeafTargets | None = None
-    total_weight: float | None = None
     grown: NDArray[np.float64] | None = None
     leaf_values: tuple[NDArray[np.float64], float] | None = None
     stage: BoostedStage | None = None
 
     def nothing_yet(self, rows: int) -> PartialVotes:
         """Return the votes of this many rows before the first group of trees."""
-        leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
+        leaves = np.empty((rows, self.trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else new_spread(rows)
         return PartialVotes(np.zeros((rows, self.leaf_votes.shape[1])), leaves, spread)
 
@@ -333,7 +333,7 @@ class Predictor(NamedTuple):
 
         chunk = chunk_rows(rows)
         if self._notes_leaves:
-            chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
+            chunk = min(chunk, max(1, LEAF_CELLS // self.trees))
         if count * self.packed.roots.size < _FEW_VISITS:
             workers = 1
         if workers > 1:
@@ -396,15 +396,15 @@ class Predictor(NamedTuple):
         self, router: RowRouter, inputs: RouteInputs, sums: PartialVotes, predictions: Predictions, first: int
     ) -> None:
         """Write the predictions of a chunk of rows, from row `first` on: numbers, spread, bounds and quantiles."""
-        (votes, leaves, spread), trees, last = sums, self.forest_trees, first + inputs.rows
+        (votes, leaves, spread), last = sums, first + inputs.rows
         assert predictions.value is not None
         value = predictions.value[first:last]
-        value[:] = votes[:, 0] / trees
+        value[:] = votes[:, 0] / self.trees
         if self.stage is not None:
             self.stage.correct(value.reshape(-1, 1), router.stage_rows(inputs))
         if predictions.spread is not None:
             assert spread is not None
-            predictions.spread[first:last] = deviation(spread, trees)
+            predictions.spread[first:last] = deviation(spread, self.trees)
         if self.leaf_values is not None and predictions.bounds is not None:
             assert leaves is not None and isinstance(self.rule.conformal, JackknifeIntervals)
             values, unit = self.leaf_values
@@ -429,8 +429,7 @@ class Predictor(NamedTuple):
         last = first + inputs.rows
         proba = None if predictions.proba is None else predictions.proba[first:last]
         if proba is not None or self.stage is not None or self.rule.least_share > 0.0:
-            total = float(self.forest_trees) if self.total_weight is None else self.total_weight
-            proba = as_probabilities(np.divide(votes, total, proba), self.rule.power)
+            proba = as_probabilities(np.divide(votes, self.total_weight, proba), self.rule.power)
         if proba is not None and self.stage is not None:
             self.stage.correct(proba, router.stage_rows(inputs))
             votes = proba
@@ -444,11 +443,6 @@ class Predictor(NamedTuple):
     def _notes_leaves(self) -> bool:
         """True if the leaf of each row is recorded."""
         return self.group_leaf_targets is not None or self.leaf_values is not None
-
-    @property
-    def forest_trees(self) -> int:
-        """Number of trees of all groups that vote."""
-        return self.trees or self.packed.roots.size
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:
         """Return the numbers of the rows from `first` to before `last`, see `predict`; None if nothing is drawn."""

@@ -182,7 +182,9 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(*[cell] * features), min_size=1, max_size=9))
     spec = spec_of(features, (5, 7, 9))
     made = pack([grown], spec)
-    ready = Predictor(made, made.leaf_votes("soft"), VoteRule("soft", "lowest", 0), spec, [])
+    ready = Predictor(
+        made, made.leaf_votes("soft"), VoteRule("soft", "lowest", 0), spec, made.roots.size, float(made.roots.size), []
+    )
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)

@@ -83,7 +83,7 @@ def labelled(codes: list[int]) -> list[int | None]:
 def voting_of(grown: list[TreeArrays], rule: VoteRule) -> Predictor:
     spec = spec_of(FEATURES, (5, 7, 9))
     made = pack([grown], spec)
-    return Predictor(made, made.leaf_votes(rule.ballots), rule, spec, [])
+    return Predictor(made, made.leaf_votes(rule.ballots), rule, spec, made.roots.size, float(made.roots.size), [])
 
 
 @given(st.data())
