@@ -339,10 +339,10 @@ class _Job:
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any, UnseenLevels]:
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Score, UnseenLevels]:
     """Task: write the predictions of rows `begin` to before `end` to an Arrow stream, in a new file for each attempt.
 
-    Return the path, the counts that these rows add to the score, and the tally of their unseen levels.
+    Return the path, the score of these rows, and the tally of their unseen levels.
     """
     import pyarrow as pa
 
@@ -353,7 +353,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
         for table in job.predicted(score, tally, begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(local), table.schema))
             writer.write_table(table.combine_chunks())
-    return path, score.counted, tally
+    return path, score, tally
 
 
 def _predict_all(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
@@ -369,10 +369,10 @@ def _predict_all(job: _Job, score: Score, tally: UnseenLevels, resources: Resour
     ranges = executor.processes * (_RANGES if resources.memory is None else 1)
     step = max(-(-rows // ranges), _FEWEST_ROWS)
     with TemporaryFolder(resources.scratch) as folder:
-        for path, counted, unseen in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
+        for path, of_range, unseen in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
             with downloads([path]) as [local], pa.OSFile(str(local)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()
-            score.join(counted)
+            score.join(of_range)
             tally.join(unseen)

@@ -176,17 +176,12 @@ class Score:
             assert predictions.value is not None
             self._sums.add(rows.target[known], predictions.value[known], whole)
 
-    @property
-    def counted(self) -> Metrics | NumberSums | str | None:
-        """The sums, for `join`; the reason if inactive."""
-        return self._sums if self.active else self.unscored
-
-    def join(self, counted: Any) -> None:
-        """Add the sums of another process, the property `counted` of its Score."""
-        if isinstance(counted, Metrics | NumberSums):
-            self._sums.join(counted)  # type: ignore[arg-type]
+    def join(self, other: Score) -> None:
+        """Add the sums of other rows."""
+        if other.active:
+            self._sums.join(other._sums)  # type: ignore[arg-type]
         else:
-            self._stop(self.unscored or counted)
+            self._stop(self.unscored or other.unscored)
 
     def _stop(self, reason: str | None) -> None:
         self.active, self.unscored = False, reason
