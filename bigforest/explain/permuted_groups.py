@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError, api
 from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import least_counted
 from bigforest.options.values import several
 
-# Shares are clipped to the range from this to 1 minus this, so that logarithms are finite.
-_LEAST_SHARE = float(np.finfo(np.float64).eps)
 # Nanoseconds on one thread for drawing a value. Measured.
 DRAW_NS = 3.0
 
@@ -81,7 +80,7 @@ class PermutationRules(NamedTuple):
     def class_losses(self, answer: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the loss of each answer on a row of each class, float64 [answers, classes]."""
         if self.loss == "log_loss":
-            return -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+            return log_losses(answer)
         wrong = np.ones(answer.shape)
         wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
         return wrong
