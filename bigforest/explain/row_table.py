@@ -153,8 +153,9 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
     spec, used = forest.spec, np.array(table.used)
     features = check_schema(source.schema, spec, used)
     name = _weight_column(spec, source) if table.labelled else None
-    label_columns = [spec.target.name, name] if table.labelled else []
-    columns = list(dict.fromkeys([*features.columns(used), *filter(None, label_columns)]))
+    labels = [spec.target.name] if table.labelled else []
+    weights = [] if name is None else [name]
+    columns = list(dict.fromkeys([*features.columns(used), *labels, *weights]))
     reader, missing, begin, tally = forest.loader.reader(), np.zeros(used.size, np.int64), 0, UnseenLevels()
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}

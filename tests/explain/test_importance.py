@@ -96,6 +96,19 @@ def test_permutation__looks_at_rows_out_of_bag_only(options: dict[str, Any]) -> 
     check_unbiased(case, bags)
 
 
+@pytest.mark.parametrize("role", ["target", "weight", "group"])
+def test_permutation__of_a_table_with_a_column_without_a_name(role: str) -> None:
+    frame = pl.DataFrame({"x": np.arange(40) % 7, "target": np.arange(40) % 7 > 3, "weight": [1, 2] * 20})
+    frame = frame.with_columns(group=pl.int_range(40) // 2)
+    nameless = frame.rename({role: ""})
+    columns = {name: name for name in ("target", "weight", "group")}
+    made = [
+        bf.train(data, **roles, trees=4).explain(data, parts="permutation")["permutation"]
+        for data, roles in ((frame, columns), (nameless, columns | {role: ""}))
+    ]
+    assert made[0].equals(made[1])
+
+
 def test_permutation__of_the_deviance() -> None:
     case = grown_case(task="regression", impurity="poisson")
     found = case.forest.explain(case.frame, parts="permutation")["permutation"]
