@@ -300,13 +300,18 @@ def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator
         missing |= bool(series.null_count())
         distinct = series.unique().drop_nulls()
         levels.append(distinct if dtype.is_integer() else level_text(distinct))
-        # Join levels only when their number has doubled, so that there are few joins.
-        if sum(map(len, levels)) >= 2 * max(len(levels[0]), job.plan.limits.levels_waiting):
+        # Join levels only when their number has doubled, so that there are few joins, or when they do not fit.
+        fit = max_bytes is None or _bytes_of(levels) <= max_bytes
+        if not fit or sum(map(len, levels)) >= 2 * max(len(levels[0]), job.plan.limits.levels_waiting):
             levels = [pl.concat(levels).unique()]
-        taken = _COPIES * sum(each.estimated_size() for each in levels)
-        if max_bytes is not None and taken > max_bytes:
+        if max_bytes is not None and (taken := _bytes_of(levels)) > max_bytes:
             raise DataError(
-                f"the levels of {name!r} do not fit in memory: {sum(map(len, levels))} and more take {int(taken)} "
+                f"the levels of {name!r} do not fit in memory: {sum(map(len, levels))} and more take {taken} "
                 f"bytes of {max_bytes}; raise {api('memory')}, exclude it, or join rare levels"
             )
     return pl.concat(levels).unique().sort().cast(pl.String), missing
+
+
+def _bytes_of(levels: Sequence[pl.Series]) -> int:
+    """Return the memory of levels while they are joined, bytes."""
+    return _COPIES * int(sum(each.estimated_size() for each in levels))

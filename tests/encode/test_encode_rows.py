@@ -280,6 +280,15 @@ def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path) -> Non
         )
 
 
+def test_categories__levels_that_many_slices_repeat_count_once(tmp_path: Path) -> None:
+    limits = Limits(levels_waiting=1 << 18, slice_rows=1_000)
+    names = [f"{k % 900:_>4000}" for k in range(60_000)]  # 3.6 MB of levels, and 216 MB as often as slices have them
+    frame = table(np.arange(60_000) % 2, name=names)
+    resources = Resources(memory=BASE_BYTES + 60_000_000, threads=1, limits=limits)
+    store = encoded(frame, tmp_path, resources=resources)
+    assert store.levels().of(1).to_list() == sorted(set(names))
+
+
 def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:
     frame = table(["late", "early", "late", "late"])
     (tmp_path / "w.json").write_text(json.dumps({"early": 3}))
