@@ -132,6 +132,8 @@ class Grower:
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
         draws, by_passes = max_bag_rows(store, config), self._plan.limits is not None
+        if not by_passes:
+            check_rows(store.rows)
         check_draws(draws, in_memory=not by_passes, category=bool(store.shape.extras.category))
         self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None
@@ -220,6 +222,12 @@ def part_groups(rows: int, trees: int) -> list[range]:
     """Return the trees of each part, in order."""
     size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
+
+
+def check_rows(rows: int) -> None:
+    """Raise DataError for a table with too many rows to grow trees in memory: items have 32 bits for the row."""
+    if rows > _MAX_ROWS:
+        raise DataError(f"the table has {rows} rows and at most {_MAX_ROWS} can grow in memory: set a memory budget")
 
 
 def check_draws(draws: int, *, in_memory: bool, category: bool) -> None:

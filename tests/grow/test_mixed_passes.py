@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import DataError
 from bigforest.execution.resources import Resources
-from bigforest.grow.forest import check_draws
+from bigforest.grow.forest import check_draws, check_rows
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
@@ -168,6 +168,12 @@ def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
     ).limits
     assert limits is not None
     assert limits.room >= 2 * 2_000_000
+
+
+def test_check_rows__more_than_items_can_number() -> None:
+    check_rows(2**32 - 1)
+    with pytest.raises(DataError, match=f"the table has {2**32} rows and at most {2**32 - 1} can grow in memory"):
+        check_rows(2**32)
 
 
 @pytest.mark.parametrize(
