@@ -191,10 +191,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
         """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every access.
 
-        Raises AttributeError for several outputs whose rows are drawn by class, because their bags differ. Raises
-        ConfigError with boosting, because bags depend on the errors of trees.
+        Raises AttributeError with boosting, because bags depend on the errors of trees, and for several outputs whose
+        rows are drawn by class, because their bags differ.
         """
         check_is_fitted(self)
+        if self.forests_[0].config.boosts:
+            raise AttributeError("with boosting, bags depend on the errors of the trees, and are not recomputed")
         if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
             raise AttributeError("each output has bags of its own, by its classes: see `inbag` of each of forests_")
         bags = self.forests_[0].inbag(group=self._groups)

@@ -16,7 +16,14 @@ from bigforest.columns.labels import proba_names
 from bigforest.errors import ConfigError, DataError, counted
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import CLASS_CRITERIA
-from bigforest.sklearn.tables import checked_sample_weight, classes_of, item_or_list, joined, labels_in_forest
+from bigforest.sklearn.tables import (
+    checked_sample_weight,
+    classes_of,
+    item_or_list,
+    joined,
+    labels_in_forest,
+    outputs_of,
+)
 
 
 @described
@@ -263,6 +270,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         True
         """
         warn_of_order(X, y=y, sample_weight=sample_weight)
+        if _kind_of(joined([np.asarray(output) for output in outputs_of(y)])) == _CLASSES:
+            raise DataError(f"{_CLASSES} is not supported: {_NEEDED}; score each of forests_ by itself")
         return float(ClassifierMixin.score(self, X, y, sample_weight))
 
     def _predict(self, X: Any, trees: Sequence[int] | None = None) -> NDArray[Any]:
@@ -311,13 +320,22 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         self.oob_score_ = self._scored(truth, prediction, voted, accuracy_score)
 
 
+# scikit-learn's kinds of several outputs; it scores only the first.
+_FLAGS, _CLASSES = "multilabel-indicator", "multiclass-multioutput"
+_NEEDED = f"several outputs must be {_FLAGS}, columns of 0 and 1"
+
+
+def _kind_of(truth: NDArray[Any]) -> str:
+    """Return scikit-learn's kind of true classes, [rows] or [rows, outputs], also for outputs of text and numbers."""
+    return _CLASSES if truth.ndim == 2 and truth.dtype.kind == "O" else str(type_of_target(truth))
+
+
 def _check_scored(truth: NDArray[Any]) -> None:
     """Raise DataError for several outputs that scikit-learn cannot score."""
-    kind = type_of_target(truth)
-    if kind != "multilabel-indicator":
+    if (kind := _kind_of(truth)) != _FLAGS:
         raise DataError(
-            f"The type of target cannot be used to compute OOB estimates: it is {kind}. Several outputs must be "
-            "multilabel-indicator, columns of 0 and 1; leave oob_score at False, and see `oob` of each of forests_"
+            f"The type of target cannot be used to compute OOB estimates: it is {kind}, and {_NEEDED}; leave oob_score "
+            "at False, and see `oob` of each of forests_"
         )
 
 

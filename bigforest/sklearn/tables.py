@@ -145,7 +145,7 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
         assert_all_finite(labels, input_name="y")
     check_classification_targets(y)
     classes, codes = np.unique(labels, return_inverse=True)
-    in_forest = level_text(labels_in_forest(classes))
+    in_forest = labels_in_forest(classes)
     if not (once := in_forest.is_unique()).all():
         alike = classes[in_forest.eq_missing(in_forest.filter(~once)[0]).to_numpy()].tolist()
         raise DataError(f"y has {alike[0]!r} and {alike[1]!r}, which are one class without the spaces; remove them")
@@ -153,13 +153,15 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
 
 
 def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
-    """Return labels as forests store them: whole numbers, booleans, or text.
+    """Return labels as forests store them: whole numbers, booleans, or text without spaces around it.
 
     Sorted as text, labels may be in another order than before.
     """
     if labels.dtype.kind == "f":  # whole numbers: check_classification_targets refuses others
         labels = labels.astype(np.int64)
-    return pl.Series(labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()])
+    if labels.dtype.kind in "biu":
+        return pl.Series(labels)
+    return level_text(pl.Series([str(label) for label in labels.tolist()], dtype=pl.String))
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:

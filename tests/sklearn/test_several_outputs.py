@@ -134,6 +134,17 @@ def test_quantiles__of_every_output() -> None:
     assert np.array_equal(found, np.stack([one.predict(X, quantiles=[0.1, 0.5, 0.9]) for one in own], axis=1))
 
 
+def test_score__of_outputs_that_scikit_learn_cannot_score() -> None:
+    mixed = pd.DataFrame({"word": WORDS[:, 1], "number": LABELS[:, 0]})
+    three = np.column_stack([LABELS[:, 0], LABELS.sum(1) % 3])
+    for targets in (mixed, three, WORDS):
+        ours = BigForestClassifier(n_estimators=3).fit(X, targets)
+        with pytest.raises(BigForestError, match="multiclass-multioutput is not supported: several outputs must be"):
+            ours.score(X, targets)
+        with pytest.raises(BigForestError, match="it is multiclass-multioutput, and several outputs must be"):
+            BigForestClassifier(n_estimators=3, oob_score=True).fit(X, targets)
+
+
 def test_class_weight__is_of_each_output() -> None:
     given = [{0: 1.0, 1: 5.0}, "balanced", None]
     ours = BigForestClassifier(n_estimators=6, class_weight=given).fit(X, LABELS)

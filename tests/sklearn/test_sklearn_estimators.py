@@ -677,6 +677,21 @@ def test_score__warns_of_an_index_in_another_order() -> None:
             estimator.score(X, y.iloc[::-1])
 
 
+def test_classes__with_spaces_around_them_are_kept() -> None:
+    labels, plain = np.array([" a", "b "])[(Y > 0).astype(int)], np.array(["a", "b"])[(Y > 0).astype(int)]
+    for weights in (
+        None,
+        [{" a": 3.0, "b ": 1.0}, {"a": 3.0, "b": 1.0}],
+        [{" a": 0.0, "b ": 1.0}, {"a": 0.0, "b": 1.0}],
+    ):
+        spaced, bare = weights or (None, None)
+        ours = BigForestClassifier(3, class_weight=spaced).fit(X, labels)
+        expected = BigForestClassifier(3, class_weight=bare).fit(X, plain)
+        assert ours.classes_.tolist() == [" a", "b "] and set(ours.predict(X)) <= {" a", "b "}
+        assert np.array_equal(ours.predict_proba(X), expected.predict_proba(X))
+        assert ours.score(X, labels) == expected.score(X, plain)
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [

@@ -71,6 +71,7 @@ def test_clone_of_a_tree__of_any_forest() -> None:
     ]
     for forest in [Shallow().fit(X, Y), *(fitted(**given) for given in options)]:
         assert cross_val_score(forest[1], X, Y, cv=2, error_score="raise").mean() > 0.5
+        assert hasattr(forest, "estimators_samples_") == (forest.get_params().get("sampling") != "adaboost")
     outputs = BigForestClassifier(3).fit(X, np.column_stack([Y, Y > 1]))
     assert clone(outputs[0]).fit(X, np.column_stack([Y, Y > 1])).predict(X).shape == (200, 2)
     assert [one.shape for one in outputs[1].decision_path(X)] == [(200, one.node_count) for one in outputs[1].tree_]
