@@ -26,7 +26,7 @@ TEXT = tuple(suffix for suffix, kind in KINDS.items() if kind in ("CSV", "NDJSON
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 PACKED = (*CODECS, ".xz", ".lz4", ".zip")
 # Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
-OTHERS = (*(suffix for suffix, kind in KINDS.items() if kind != "Parquet"), ".json", ".xlsx")
+OTHERS = (*(suffix for suffix, kind in KINDS.items() if kind != "Parquet"), *PACKED, ".json", ".txt", ".xlsx")
 
 _COMPRESSED = "is compressed; unpack it, or give it as a file with a name such as table.csv{}"
 _WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"

@@ -143,6 +143,8 @@ def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("out.csv", "the name of another kind of file than a bigforest note; drop .csv"),
+        ("out.parquet.gz", "the name of another kind of file than a bigforest note; drop .gz"),
+        ("out.txt", "the name of another kind of file than a bigforest note; drop .txt"),
         ("out.Arrow", "drop .Arrow"),
         ("x" * 300, "the name of no file: .*more than 255 bytes"),
         ("circle", "circle"),
