@@ -215,6 +215,8 @@ def write_predictions(
     check_proba(spec, proba)
     check_schema(source.schema, spec)
     check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
+    if objects := [name for name in keep if pl.Object in types_within(source.schema[name])]:
+        raise DataError(f"column {objects[0]!r} holds objects of Python, which no file can hold; convert or drop it")
     if as_path(out).resolve() in [file.resolve() for file in source.files]:
         raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
     score = score_of(spec, forest.config.criterion, source)

@@ -50,7 +50,7 @@ from bigforest.source.in_memory import (
     plain_array,
     table_of_list,
 )
-from bigforest.source.open import table_in_memory
+from bigforest.source.open import schema_of_query, table_in_memory
 
 
 def predict(
@@ -337,7 +337,7 @@ def predict_lazy(
 ) -> pl.LazyFrame:
     """Return a lazy query for the columns `keep` and the predictions: see `predict`."""
     check_polars_threads()
-    schema = frame.collect_schema()
+    schema = schema_of_query(frame)
     check_schema(schema, loader.files.spec)
     check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
     loader.check_memory(rule, resources)

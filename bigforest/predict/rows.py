@@ -36,7 +36,7 @@ from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.progress import watching
-from bigforest.source.in_memory import is_missing
+from bigforest.source.in_memory import is_missing, series_of
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.store.levels import Levels
@@ -412,7 +412,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     odd = {pair for pair in pairs if not _is_comparable(*pair)}
     if odd:
         wrong = [
-            f"{feature.name!r} is {column.dtype}, in training it was {feature.dtype}"
+            f"{feature.name!r} {_other_kind(column.dtype, feature.dtype)}"
             for feature, column in zip(features, located.values(), strict=True)
             if (column.dtype, feature.dtype) in odd
         ]
@@ -435,6 +435,11 @@ def _is_comparable(dtype: pl.DataType, trained: str) -> bool:
     if dtype == pl.Null or trained == "Null":
         return True
     return is_feature_type(dtype) and kind_of(dtype).family == kind_of(trained).family
+
+
+def _other_kind(dtype: pl.DataType, trained: str) -> str:
+    """Return the part of an error that says the type of a feature, and its type in training."""
+    return f"is {dtype}, in training it was {trained}"
 
 
 # Most categories that an error names.
@@ -626,12 +631,23 @@ class Reader:
             return self._values[place][compared.astype(np.int64)]
         return compared.astype(np.min_scalar_type(feature.codes))
 
+    def _times(self, series: pl.Series, place: int) -> NDArray[Any]:
+        """Return a feature of dates or times in an array of objects. Raises DataError for those of another kind."""
+        feature = self.spec.features[place]
+        if not _is_comparable(series.dtype, feature.dtype):
+            raise DataError(f"the feature {feature.name!r} of the array {_other_kind(series.dtype, feature.dtype)}")
+        return numbers(series, feature.dtype)
+
     def _objects(self, column: NDArray[Any], place: int, tally: UnseenLevels | None) -> NDArray[Any]:
         """Return a feature that is a column of an array of objects or text. Raises DataError."""
         feature = self.spec.features[place]
         try:
             values = [None if is_missing(cell) else cell for cell in column.tolist()]
             if feature.kind == "numeric":
+                if kind_of(feature.dtype).family != "number":
+                    series = series_of(values, None, f"the feature {feature.name!r} of the array")
+                    if series.dtype.is_temporal():
+                        return self._times(without_words(series, self.spec.missing_words), place)
                 floats = np.array([np.nan if cell is None else cell for cell in values], np.float64)
                 return np.where(np.isin(floats, self._missing_numbers.to_numpy()), np.nan, floats)
             series = without_words(pl.Series(feature.name, values, strict=True), self.spec.missing_words)

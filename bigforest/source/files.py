@@ -160,7 +160,7 @@ def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
     Errors of the block about the content of a file name the compressed file. Errors of the system name the unpacked
     file, which may be on another disk.
     """
-    plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
+    plain = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _is_misread(file) else file for file in files]
     try:
         yield plain
     except DataError as error:
@@ -176,11 +176,23 @@ def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
                 unpacked.unlink()
 
 
-def _like_zlib(file: Path) -> bool:
-    """Return True for a file that begins with _ZLIB. A byte order mark put first makes Polars read it as text."""
+def _is_misread(file: Path) -> bool:
+    """Return True for a file whose first bytes Polars misreads, see `_plain_begin`."""
     with contextlib.suppress(OSError), file.open("rb") as content:
-        return content.read(len(_ZLIB)) == _ZLIB
+        begin = content.read(len(BOM_UTF8))
+        return _plain_begin(file, begin) != begin
     return False
+
+
+def _plain_begin(file: Path, begin: bytes) -> bytes:
+    """Return the first bytes of a text as Polars reads them: NDJSON without a byte order mark; text that begins with
+    _ZLIB with one.
+
+    begin  the first bytes, as many as a byte order mark has
+    """
+    if kind_of_file(file) == "NDJSON":
+        return begin.removeprefix(BOM_UTF8)
+    return BOM_UTF8 + begin if begin.startswith(_ZLIB) else begin
 
 
 def _unpack(file: Path, scratch: Path) -> Path:
@@ -199,8 +211,7 @@ def _unpacked_pieces(file: Path, codec: str | None) -> Iterator[bytes]:
         reading_file(file, "compressed", "; check that it was written to the end"),
         pa.input_stream(readable(file), compression=codec) as packed,
     ):
-        begin = packed.read(len(_ZLIB))
-        yield BOM_UTF8 + begin if begin == _ZLIB else begin
+        yield _plain_begin(file, packed.read(len(BOM_UTF8)))
         while piece := packed.read(_PIECE):
             yield piece
 
@@ -596,8 +607,8 @@ def _common_schema(
     part  function that returns the table of a file, from the number of the file.
 
     Of the columns that are read, all files must have the same, in any order. The types of a column must be equal or of
-    one kind: numbers, text, dates with datetimes, or durations. If they are not, files where the column has no values
-    are ignored: pandas writes NaN there. Integers beyond 2**53 cannot be joined with floats. Raises DataError.
+    one kind: numbers, text, dates with datetimes, or durations. Integers beyond 2**53 cannot be joined with floats. If
+    types do not fit, files where the column has no values are ignored: pandas writes NaN there. Raises DataError.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):
@@ -620,7 +631,7 @@ def _common_type(
     name: str, files: Sequence[Path], types: Sequence[pl.DataType], part: Callable[[int], Source]
 ) -> pl.DataType:
     common = _joined_all(types)
-    if common is None:
+    if common is None or _inexact_file(name, common, types, part) is not None:
         valued = [place for place, dtype in enumerate(types) if dtype != pl.Null and part(place).has_values(name)]
         common = _joined_all([types[place] for place in valued])
         if common is None:
@@ -630,14 +641,20 @@ def _common_type(
                 f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
                 "convert one of them"
             )
-    if common.is_float():
-        for place, dtype in enumerate(types):
-            if dtype in (pl.Int64, pl.UInt64) and part(place).exceeds(name, _EXACT_WHOLE):
-                raise DataError(
-                    f"{files[place]}: column {name!r} has integers beyond 2**53, which are not exact in {common}, its "
-                    "type in other files; convert one of them"
-                )
+    if (inexact := _inexact_file(name, common, types, part)) is not None:
+        raise DataError(
+            f"{files[inexact]}: column {name!r} has integers beyond 2**53, which are not exact in {common}, its "
+            "type in other files; convert one of them"
+        )
     return common
+
+
+def _inexact_file(
+    name: str, common: pl.DataType, types: Sequence[pl.DataType], part: Callable[[int], Source]
+) -> int | None:
+    """Return the number of the first file with integers that are not exact in the common type; None if all are."""
+    places = [place for place, dtype in enumerate(types) if common.is_float() and dtype in (pl.Int64, pl.UInt64)]
+    return next((place for place in places if part(place).exceeds(name, _EXACT_WHOLE)), None)
 
 
 def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:

@@ -312,7 +312,8 @@ def _are_by_value(levels: list[Any]) -> bool:
 
 
 def _are_whole(levels: Collection[Any]) -> bool:
-    return len(levels) > 0 and all(abs(level) < 2**53 and level == int(level) for level in levels)
+    present = [level for level in levels if level is not None]
+    return len(present) > 0 and all(abs(level) < 2**53 and level == int(level) for level in present)
 
 
 class SparseRows:
@@ -369,15 +370,15 @@ class SparseTable:
 
         rows = SparseRows(self.matrix)
 
-        def batches() -> Iterator[Any]:
+        def parts() -> Iterator[Any]:
             for first in range(0, max(1, rows.shape[0]), rows.at_once):
                 cells = rows[first : first + rows.at_once]
                 part = frame_from_numpy(cells, numbered_names(cells))
-                part = part.with_columns(column.slice(first, part.height) for column in self.others)
-                yield from part.to_arrow().to_batches()
+                yield part.with_columns(column.slice(first, part.height) for column in self.others).to_arrow()
 
-        schema = next(batches()).schema
-        return spool_batches(pa.RecordBatchReader.from_batches(schema, batches()), scratch, where)
+        schema = next(parts()).schema
+        batches = (batch for part in parts() for batch in part.to_batches())
+        return spool_batches(pa.RecordBatchReader.from_batches(schema, batches), scratch, where)
 
 
 def is_column(values: Any) -> bool:
@@ -670,8 +671,9 @@ def _is_table(table: Any) -> bool:
 def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """Return a list of rows as an array, and a list of tables, such as Arrow record batches, as a frame.
 
-    If some cells are text, all cells become objects, so that numbers among text stay numbers. Other data, such as a
-    list of mappings, are returned unchanged.
+    If some cells are text, all cells become objects, so that numbers among text stay numbers. So do cells with
+    numbers beyond 2**53, because numpy would round integers among floats. Other data, such as a list of mappings, are
+    returned unchanged.
 
     Raises DataError for rows of different lengths, and for tables of different columns.
     """
@@ -688,7 +690,8 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
         cells = np.asarray(data)
     except ValueError as error:
         raise _no_table(data, error) from error
-    return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
+    rounded = cells.dtype.kind == "f" and (np.abs(cells) >= 2.0**53).any()
+    return np.asarray(data, object) if cells.dtype.kind in "SU" or rounded else cells
 
 
 def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | None:

@@ -140,6 +140,14 @@ def collected(query: pl.LazyFrame) -> pl.DataFrame:
         raise _unreadable(reason(error)) from error
 
 
+def schema_of_query(query: pl.LazyFrame) -> pl.Schema:
+    """Return the columns of a lazy query and their types. Raises DataError when they cannot be found."""
+    try:
+        return query.collect_schema()
+    except (*POLARS_FAULTS, OSError) as error:
+        raise _unreadable(reason(error)) from error
+
+
 def _unreadable(fault: str) -> DataError:
     return DataError(f"{IN_MEMORY}: the table cannot be read: {fault}")
 
@@ -180,7 +188,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
         return source_of_path(data, scratch, memory, reading)
     if isinstance(data, pl.LazyFrame):
         with unchanged(stamps_behind(data)):
-            return _source_of_spool(spool_lazy(data, scratch, IN_MEMORY))
+            return _source_of_spool(spool_lazy(data, scratch, IN_MEMORY, reading))
     if isinstance(data, tuple) and len(data) == 2:
         data, _ = with_columns_beside(data, {"target": reading.target}, reading)
     if is_sparse(data):

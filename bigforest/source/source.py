@@ -280,9 +280,28 @@ class Source:
         if self.frame is None:
             yield from _regroup(self._read_pages(columns, rows, first, stop), rows)
             return
+        if self.files:
+            yield from _regroup(self._scan_pages(columns, rows, first, stop), rows)
+            return
         chosen = self.frame.select(columns_named(columns))
         for start in range(first, stop, rows):
             yield self._read(chosen.slice(start, min(rows, stop - start)))
+
+    def _scan_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+        """Yield the frames of `batches` from files that Polars reads. Frames may have fewer rows.
+
+        Each query is about one file, and takes its rows before types are cast: from a query about all files, or of cast
+        columns, Polars would read all rows before the requested ones.
+        """
+        schema = {name: self.schema[name] for name in names}
+        begin = 0  # row of the table with which the next file begins
+        for file in self.files:
+            scan = scan_parquet([file])
+            end = begin + int(self._read(scan.select(pl.len())).item())
+            for start in range(max(first, begin), min(stop, end), rows):
+                piece = scan.slice(start - begin, min(rows, min(stop, end) - start))
+                yield self._read(cast_to(piece, schema))
+            begin = end
 
     def _read_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
         """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows."""

@@ -50,8 +50,10 @@ def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
     return MemoryEstimate("read", memory, memory, scratch)
 
 
-def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
+def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
     """Run a query with the streaming engine into one Parquet file in `scratch`, and return it in a list.
+
+    Columns that are not read become nulls: Parquet cannot hold every type.
 
     Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files holds several row
     groups, whatever their size.
@@ -60,7 +62,9 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     """
     path = scratch / f"source-{secrets.token_hex(4)}.parquet"
     try:
-        width = max(1, len(frame.collect_schema()))
+        names = frame.collect_schema().names()
+        frame = frame.with_columns(pl.lit(None).alias(name) for name in names if not reading.needs(name))
+        width = max(1, len(names))
         rows = min(_MAX_GROUP_ROWS, max(_MIN_GROUP_ROWS, PART_BYTES // (8 * width)))
         with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)

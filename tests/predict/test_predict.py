@@ -187,6 +187,16 @@ def test_predict__lazy_frame(vote: str, ties: str, forest: Forest) -> None:
     assert proba.collect(engine="streaming").equals(forest.predict_proba(frame, vote=vote, keep="id"))
 
 
+def test_predict__lazy_frame_that_cannot_be_read(forest: Forest, tmp_path: Path) -> None:
+    for query, fault in (
+        (table().lazy().select("nothing"), "nothing"),
+        (pl.scan_csv(tmp_path / "no.csv"), "No such file"),
+    ):
+        for predict in (forest.predict, forest.predict_proba):
+            with pytest.raises(DataError, match=f"data: the table cannot be read: .*{fault}"):
+                predict(query)
+
+
 def test_predict_proba__lazy_frame_with_a_column_of_the_struct(forest: Forest) -> None:
     frame = table(50).rename({"id": "probabilities"})
     expected = forest.predict_proba(frame, keep="probabilities")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,28 @@ def test_names__that_are_there_already() -> None:
         bf.train(WHOLE, WHOLE["target"])
 
 
+@pytest.mark.parametrize("moment", [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 12), np.datetime64("2024-01-01T12")])
+def test_dates__in_rows_are_those_of_columns(moment: Any) -> None:
+    rows = [[None if k == 3 else moment + dt.timedelta(days=k % 5), float(k)] for k in range(30)]
+    columns = {"x0": [row[0] for row in rows], "x1": [row[1] for row in rows]}
+    labels = [k % 5 > 2 for k in range(30)]
+    forest = bf.train((rows, labels), trees=3)
+    assert files(forest) == files(bf.train(columns, labels, trees=3))
+    expected = forest.predict_proba(columns).to_numpy()
+    for given in (rows, np.array(rows, object)):
+        assert np.array_equal(forest.predict_proba(given), expected) and forest.score(given, labels) == 1.0
+    with pytest.raises(DataError, match="feature 'x0' of the array is Time, in training it was Date"):
+        forest.predict([[dt.time(12), 1.0]])
+    with pytest.raises(DataError, match="feature 'x0' of the array"):
+        forest.predict([["soon", 1.0]])
+
+
+def test_integers_beyond_float64__in_rows_are_not_rounded() -> None:
+    rows, labels = [[2**53 + k % 2, 0.5] for k in range(20)], [k % 2 for k in range(20)]
+    with pytest.raises(DataError, match="9007199254740992 and 9007199254740993, which are the same number"):
+        bf.train((rows, labels), trees=2)
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.longdouble])
 def test_sparse__matrix_of_the_caller_is_not_changed(kind: type) -> None:
     matrix = sparse.csr_matrix(X.astype(kind))
@@ -201,6 +224,9 @@ def test_sparse__is_a_table_by_itself(tmp_path: Path) -> None:
     forest = bf.train(store, trees=2, refine="off")
     bf.predict_file(forest, sparse.csr_matrix(X), tmp_path / "p.parquet")
     assert np.array_equal(pl.read_parquet(tmp_path / "p.parquet")["prediction"], forest.predict(X))
+    assert bf.predict_file(forest, sparse.csr_matrix(X[:0]), tmp_path / "none.parquet").rows == 0
+    with pytest.raises(DataError, match="the table has no rows"):
+        bf.train((sparse.csr_matrix(X[:0]), []), trees=1)
 
 
 def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,6 +427,15 @@ def test_train__tells_of_categories_of_numbers_that_parquet_files_lose(tmp_path:
         bf.train(tmp_path / "t.parquet", "target", trees=2, listener=events.append, **options)
         texts = [str(event) for event in events if "were categories in pandas" in str(event)]
         assert [text.split(": ")[1].split(";")[0] for text in texts] == told
+
+
+@pytest.mark.parametrize("levels", [pa.array([1.0, None, 3.0]), pa.array([1, None, 3])], ids=["floats", "integers"])
+def test_categories__of_numbers_may_have_a_level_that_is_null(levels: Any) -> None:
+    code = pa.array(np.arange(60) % 3)
+    table = pa.table({"code": pa.DictionaryArray.from_arrays(code, levels), "target": np.arange(60) % 3 > 1})
+    forest, plain = bf.train(table, "target", trees=2), {"code": [[1, None, 3][k % 3] for k in range(60)]}
+    assert forest.spec.features[0].kind == "category" and forest.spec.features[0].missing
+    assert forest.score(table) == forest.score(plain, np.arange(60) % 3 > 1) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["reader", "dataset"])

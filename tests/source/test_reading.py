@@ -95,6 +95,19 @@ def test_columns_that_are_not_read__may_hold_anything(kind: str, forest: bf.Fore
                 bf.train(frame, "y", trees=1)
 
 
+def test_columns_that_are_not_read__may_hold_objects(forest: bf.Forest, tmp_path: Path) -> None:
+    objects = pl.Series("note", [object() for _ in range(ROWS)], dtype=pl.Object)
+    expected, frame = forest.predict(table()), table().with_columns(objects)
+    for given in (frame, frame.lazy()):
+        assert bf.train(given, "y", exclude=["note"], trees=4, seed=1).predict(table()).equals(expected)
+        bf.predict_file(forest, given, tmp_path / "p.parquet", overwrite=True)
+        assert pl.read_parquet(tmp_path / "p.parquet").equals(expected)
+        with pytest.raises(DataError, match=r"note|Object"):
+            bf.train(given, "y", trees=1)
+        with pytest.raises(DataError, match=r"objects of Python, which no file can hold|'Object'"):
+            bf.predict_file(forest, given, tmp_path / "k.parquet", keep=["note"])
+
+
 _NAIVE = dt.datetime(2024, 1, 1, 12)
 _ZONED = _NAIVE.replace(tzinfo=dt.UTC)
 
@@ -206,6 +219,33 @@ def test_folder__parts_of_several_types(case: str, first: bool, tmp_path: Path) 
     expected = [whole[name] if has_values else pl.Series([None] * 3, dtype=whole[name].dtype), whole[name]]
     expected = [one.cast(dtype) for one in (expected if first else expected[::-1])]
     assert source.column(name).equals(pl.concat(expected))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_folder__large_integers_beside_a_column_without_values(first: bool, tmp_path: Path) -> None:
+    large = pl.DataFrame({"n": [2**60 + 1, 3, None]})
+    parts = [large, pl.DataFrame({"n": [None, float("nan")]}, schema={"n": pl.Float64})]
+    for number, part in enumerate(parts if first else parts[::-1]):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    column = open_source(tmp_path, scratch=tmp_path).column("n")
+    assert column.dtype == pl.Int64 and column.drop_nulls().to_list() == [2**60 + 1, 3] and len(column) == 5
+    pl.DataFrame({"n": [0.5]}).write_parquet(tmp_path / "2.parquet")
+    with pytest.raises(DataError, match=f"{int(not first)}.parquet: column 'n' has integers beyond 2..53"):
+        open_source(tmp_path, scratch=tmp_path)
+
+
+def test_folder__of_integers_of_128_bits_is_read_in_order(tmp_path: Path) -> None:
+    whole = pl.DataFrame({"n": pl.Series(range(50), dtype=pl.Int128), "x": [k / 4 for k in range(50)]})
+    for number, (begin, rows) in enumerate([(0, 7), (7, 1), (8, 30), (38, 12)]):
+        part = whole.slice(begin, rows)
+        part = part.with_columns(pl.col("n").cast(pl.Int64)) if number == 1 else part
+        part.write_parquet(tmp_path / f"{number}.parquet", row_group_size=4)
+    source = open_source(tmp_path, scratch=tmp_path)
+    for first, stop, rows in [(0, None, 50), (0, None, 9), (5, 9, 2), (7, 8, 3), (36, 45, 4), (45, 45, 4), (0, 50, 1)]:
+        batches = list(source.batches(["x", "n"], rows, first, stop))
+        size = (50 if stop is None else stop) - first
+        assert [batch.height for batch in batches] == [min(rows, size - at) for at in range(0, size, rows)]
+        assert not batches or pl.concat(batches).equals(whole.slice(first, size).select("x", "n"))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda text: pa.compress(text, "zstd", asbytes=True)])

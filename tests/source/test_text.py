@@ -365,6 +365,15 @@ def test_csv__a_header_that_begins_as_compressed_data_does(tmp_path: Path) -> No
         read(tmp_path / "u.csv")
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.ndjson", "t.csv.gz", "t.jsonl.gz"])
+def test_text__that_begins_with_a_byte_order_mark(name: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    text = (frame.write_csv() if "csv" in name else frame.write_ndjson()).encode("utf-8-sig")
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    assert_frame_equal(read(tmp_path / name), frame)
+    assert [path.name for path in tmp_path.glob(f"*{name}*")] == [name]
+
+
 @pytest.mark.parametrize("where", ["t", "t/*.parquet", "t/part", "iceberg", "iceberg/data"])
 def test_folders__whose_metadata_say_which_files_are_valid_are_refused(where: str, tmp_path: Path) -> None:
     for place in ("t", "t/part", "iceberg/data"):
