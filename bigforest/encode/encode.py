@@ -96,7 +96,7 @@ def encode(
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
-        target, counts = encode_target(source, name, config, plan, writer, listener, roles.values)
+        target, counts = encode_target(source, name, config, plan, writer, listener)
         dropped = source.rows - target.kept
         for message in _target_notices(target, dropped, asked, config.weight):
             listener(Notice(message))

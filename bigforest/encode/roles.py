@@ -22,7 +22,7 @@ import polars as pl
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
 from bigforest.columns.types import FlatColumn, flat_columns, is_feature_type, is_text_type
 from bigforest.encode.rows import check_group, check_weight
-from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, DistinctValues, check_classes, distinct_values, find_task
+from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
 from bigforest.errors import DataError, api, listed
 from bigforest.options.train_config import TrainConfig, check_axes_from, check_features
@@ -49,7 +49,6 @@ class ColumnRoles(NamedTuple):
     columns  all columns, nested ones unnested.
     others   names of the column of groups and the column of weights, if the options name them.
     kinds    "numeric" or "category" for each feature.
-    values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
     indexes  columns that are excluded because they are an index without a name.
     rivals   features whose name says that they may be the target, or a copy of it; empty if the target was named.
@@ -60,7 +59,6 @@ class ColumnRoles(NamedTuple):
     task: Task
     others: list[str]
     kinds: dict[str, str]
-    values: DistinctValues | None
     why: str | None
     indexes: list[str]
     rivals: list[str]
@@ -87,13 +85,13 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
             raise DataError(
                 f"the name of column {used!r} has a zero byte, which no Arrow file has; rename or exclude it"
             )
-    task, values, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
+    task, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
     config.for_task(task)
     check_features(config, kinds)
     # A target given as an array has a name that no column has. The table may contain the same target as a column.
     unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
     rivals = [rival for rival in unnamed if rival in kinds]
-    return ColumnRoles(columns, name, task, others, kinds, values, why, indexes, rivals)
+    return ColumnRoles(columns, name, task, others, kinds, why, indexes, rivals)
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], target: str) -> list[str]:
@@ -335,4 +333,4 @@ def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> in
     bound = _max_codes(source.rows, dtype, bounds._replace(complete=True)) if whole else source.rows
     if bound <= _MAX_CLASS_BOUND and bound < source.rows:
         return max(bound, 2)
-    return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)
+    return min(max(len(distinct_values(source, target)), 2), MAX_CLASSES)

@@ -37,7 +37,6 @@ from bigforest.columns.labels import UNKNOWN, known_codes, label_texts, requeste
 from bigforest.columns.types import cells, group_names, is_text_type, numbers, places_among, without_words
 from bigforest.encode.memory import EncodeJob, EncodePlan
 from bigforest.encode.targets import (
-    DistinctValues,
     FoundClasses,
     FoundNumbers,
     class_codes,
@@ -312,11 +311,8 @@ def encode_target(
     plan: EncodePlan,
     writer: StoreWriter,
     listener: Listener,
-    values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
     """Read the target to find its classes or its range. Read it again to write it.
-
-    values  classes found before, which save the first reading if no column has weights; or None.
 
     Returns the classes or numbers found, and the number of rows of each class, int64 [classes], empty for regression.
     Sends a notice if digits of the numbers are lost. Raises DataError for a target that cannot be predicted.
@@ -344,7 +340,7 @@ def encode_target(
     if config.task == "regression":
         target = find_numbers(name, dtype, target_slices, source.rows, weighted=config.weight is not None)
     else:
-        target = find_classes(name, dtype, target_slices, values if config.weight is None else None)
+        target = find_classes(name, dtype, target_slices)
     counts = np.zeros(len(target.spec.classes), np.int64)
     exact = True
     codes: NDArray[Any]

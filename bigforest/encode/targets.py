@@ -78,25 +78,13 @@ class FoundClasses:
         return len(self.labels) == 1
 
 
-class DistinctValues(NamedTuple):
-    """Distinct values of a target, ascending, and the number of rows with a value.
-
-    If there are more distinct values than requested, both describe the first rows only.
-    """
-
-    values: pl.Series
-    kept: int
-
-
 class TargetTask(NamedTuple):
     """The task of a target.
 
-    values  the classes, if they were read to find the task.
-    why     reason for the task, if the other task is possible too; otherwise None.
+    why  reason for the task, if the other task is possible too; otherwise None.
     """
 
     task: Task
-    values: DistinctValues | None = None
     why: str | None = None
 
 
@@ -117,14 +105,13 @@ def find_task(source: Source, target: FlatColumn, requested: Task | None, possib
         return _task_of_integers(source, target) if possible is None else TargetTask(possible)
     if not dtype.is_temporal():
         return TargetTask("classification")
-    distinct = distinct_values(source, target)
-    if len(distinct.values) > MAX_UNUSUAL_CLASSES:
+    if len(distinct_values(source, target, MAX_UNUSUAL_CLASSES)) > MAX_UNUSUAL_CLASSES:
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_UNUSUAL_CLASSES} different values, "
             "which are too many for classes: convert it to a number, such as days since a date, or choose the "
             f"{api('task')} classification"
         )
-    return TargetTask("classification", distinct)
+    return TargetTask("classification")
 
 
 def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
@@ -141,22 +128,21 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
         rows = values.to_frame().group_by("value").len("rows")
         counts = pl.concat([counts, rows.cast(counts.schema)]).group_by("value").sum().sort("value")
         if counts.height > MOST_NUMBERED:
-            return TargetTask("regression", None, f"more than {MOST_NUMBERED} different whole numbers")
+            return TargetTask("regression", f"more than {MOST_NUMBERED} different whole numbers")
     if not kept:  # a target without values is refused when it is encoded
-        return TargetTask("classification", DistinctValues(counts["value"], 0))
+        return TargetTask("classification")
     least, most, fewest = int(counts["value"][0]), int(counts["value"][-1]), min(counts["rows"].to_list())
-    distinct = DistinctValues(counts["value"], kept)
     span = f"{counts.height} different whole numbers" if counts.height > 1 else f"no whole number but {least}"
     if counts.height <= 2:
-        return TargetTask("classification", distinct, span)
+        return TargetTask("classification", span)
     span += f" from {least} to {most}"
     in_order = least in (0, 1) and most - least + 1 == counts.height
     if not in_order and not (least >= -1 and most <= _LARGEST_CODE):
-        return TargetTask("regression", None, f"{span}, which are not numbered from 0 or 1")
+        return TargetTask("regression", f"{span}, which are not numbered from 0 or 1")
     often = min(_OFTEN, max(_LEAST_OFTEN, math.ceil(_SHARE_OF_MEAN * kept / counts.height)))
     if fewest < often:
-        return TargetTask("regression", None, f"{span}, some of them in fewer than {often} rows")
-    return TargetTask("classification", distinct, f"{span}, each in at least {often} rows")
+        return TargetTask("regression", f"{span}, some of them in fewer than {often} rows")
+    return TargetTask("classification", f"{span}, each in at least {often} rows")
 
 
 def why_regression(source: Source, target: FlatColumn) -> str | None:
@@ -166,7 +152,7 @@ def why_regression(source: Source, target: FlatColumn) -> str | None:
     """
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
-    values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
+    values = distinct_values(source, target, MAX_UNUSUAL_CLASSES)
     numbers = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
     if not 1 < len(numbers) <= MAX_UNUSUAL_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
         return None
@@ -174,18 +160,15 @@ def why_regression(source: Source, target: FlatColumn) -> str | None:
     return f"{kind} that are {len(numbers)} different whole numbers"
 
 
-def distinct_values(source: Source, target: FlatColumn, most: int = MAX_CLASSES) -> DistinctValues:
-    """Return the distinct values of a target. Stop reading when there are more than `most`."""
+def distinct_values(source: Source, target: FlatColumn, most: int = MAX_CLASSES) -> pl.Series:
+    """Return the distinct values of a target, ascending. Stop reading when there are more than `most`."""
     distinct: pl.Series | None = None
-    kept = 0
     for frame in source.batches([target.column], _SLICE_ROWS):
-        values = present_values(frame.select(target.expr).to_series().alias(""))
-        kept += len(values)
-        distinct = _merge_values(distinct, values)
+        distinct = _merge_values(distinct, present_values(frame.select(target.expr).to_series().alias("")))
         if len(distinct) > most:
             break
     assert distinct is not None  # a source has rows
-    return DistinctValues(distinct, kept)
+    return distinct
 
 
 def check_classes(name: str, dtype: pl.DataType) -> None:
@@ -202,17 +185,16 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
         )
 
 
-def find_classes(
-    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], distinct: DistinctValues | None = None
-) -> FoundClasses:
-    """Return the classes of a target, from its slices or, if known, from its distinct values.
+def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
+    """Return the classes of a target, from its slices.
 
     Classes may be booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, if requested,
     floats of few values. Memory: a slice and the distinct values. Raises DataError, also for too many distinct values.
     """
     check_classes(name, dtype)
-    kept, distinct_labels = (0, None) if distinct is None else (distinct.kept, distinct.values)
-    for series in slices if distinct is None else ():
+    kept = 0
+    distinct_labels: pl.Series | None = None
+    for series in slices:
         values = present_values(series)
         kept += len(values)
         distinct_labels = _merge_values(distinct_labels, values)
