@@ -116,11 +116,8 @@ def encode(
     store = Store.open(path, verify=False)
     for message in column_notices(store):
         listener(Notice(message))
-    if config.bootstrap and groups is None:
-        # A worker reads the store faster than the client.
-        notices = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
-        for message in filter(None, notices):
-            listener(Notice(message))
+    if config.bootstrap and groups is None and (repeats := notice_repeats(store)):
+        listener(Notice(repeats))
     return store
 
 

@@ -466,7 +466,7 @@ _BLOCKS = 4
 
 
 def notice_repeats(store: Store) -> str | None:
-    """Task: return a message if the share of repeated rows is above _REPEATED; otherwise None."""
+    """Return a message if the share of repeated rows is above _REPEATED; otherwise None."""
     possible_bits = sum(math.log2(feature.codes) for feature in store.spec.features)
     # With so few possible rows, a share of _REPEATED is equal by chance, even if all are equally frequent.
     if possible_bits < math.log2(store.rows / (2 * _REPEATED)):

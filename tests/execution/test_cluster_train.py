@@ -94,21 +94,10 @@ def test_train__boosted_stage(client: Client, tmp_path: Path, both_alive: None) 
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_train__a_worker_looks_for_rows_that_repeat(
-    client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kinds: list[str] = []
-    hand_out = client.map
-
-    def noting(*arguments: Any, key: list[tuple[str, int]], **options: Any) -> Any:
-        kinds.extend(name for name, _ in key)
-        return hand_out(*arguments, key=key, **options)
-
-    monkeypatch.setattr(client, "map", noting)
+def test_train__rows_that_repeat_are_noticed(client: Client, tmp_path: Path, both_alive: None) -> None:
     path, events = tmp_path / "twice.parquet", list[Event]()
     pl.concat([frame(), frame()]).write_parquet(path)
     bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)
-    assert sum(name.startswith("bigforest-notice-repeats-") for name in kinds) == 1
     assert any("equal an earlier row" in event.message for event in events if isinstance(event, Notice))
 
 
