@@ -33,21 +33,19 @@ from bigforest.storage.paths import as_path, is_remote, readable
 
 
 class FileStamp(NamedTuple):
-    """Properties of a file that change when it is written, cut or replaced.
+    """Properties of a file that change when it is written, cut or replaced, but not when it is renamed or linked.
 
     path        the file.
     size        bytes.
     written_ns  time of the last change of the content.
     place       device and inode. None in an object store, and in a stamp sent to another process, because device
                 numbers differ between machines.
-    status_ns   time of the last change of the inode, also by renaming and linking; None where `place` is None.
     """
 
     path: Path
     size: int
     written_ns: int
     place: tuple[int, int] | None
-    status_ns: int | None
 
     @classmethod
     def of(cls, path: Path) -> FileStamp:
@@ -57,31 +55,27 @@ class FileStamp(NamedTuple):
     @classmethod
     def _from(cls, path: Path, status: Any) -> FileStamp:
         if not hasattr(status, "st_ino"):
-            return cls(path, status.st_size, status.st_mtime_ns, None, None)
-        return cls(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), status.st_ctime_ns)
+            return cls(path, status.st_size, status.st_mtime_ns, None)
+        return cls(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
 
     def check_open(self, descriptor: int) -> None:
         """Raise DataError if an open file has another stamp."""
-        if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True):
+        if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor))):
             raise _changed(self.path, "changed")
 
-    def check(self, *, renamed: bool) -> None:
-        """Raise DataError if the file of this name has changed.
-
-        renamed  True to accept a file that was only renamed or linked: for files that are also checked when opened.
-        """
+    def check(self) -> None:
+        """Raise DataError if the file of this name has changed."""
         try:
             now = FileStamp.of(self.path)
         except FileNotFoundError:
             raise _changed(self.path, "was removed") from None
-        if not self.is_of(now, renamed=renamed):
+        if not self.is_of(now):
             raise _changed(self.path, "changed")
 
-    def is_of(self, now: FileStamp, *, renamed: bool) -> bool:
-        """Return True if `now` is a stamp of the same file, unchanged; see `check`."""
+    def is_of(self, now: FileStamp) -> bool:
+        """Return True if `now` is a stamp of the same file, unchanged."""
         same = (self.size, self.written_ns) == (now.size, now.written_ns)
-        same &= self.place is None or self.place == now.place
-        return same and (renamed or self.status_ns is None or self.status_ns == now.status_ns)
+        return same and (self.place is None or self.place == now.place)
 
 
 def _changed(path: Path, change: str) -> DataError:
@@ -89,16 +83,16 @@ def _changed(path: Path, change: str) -> DataError:
 
 
 @contextlib.contextmanager
-def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator[None]:
+def unchanged(stamps: Sequence[FileStamp]) -> Iterator[None]:
     """Raise DataError if one of the files changes during the block, in place of any other error of the block."""
     try:
         yield
     except Exception:
         for stamp in stamps:
-            stamp.check(renamed=renamed)
+            stamp.check()
         raise
     for stamp in stamps:
-        stamp.check(renamed=renamed)
+        stamp.check()
 
 
 def stamps_behind(data: Any) -> list[FileStamp]:
@@ -216,8 +210,8 @@ class Source:
             self.schema,
             self.rows,
             files,
-            # The place and status of a file differ between machines.
-            tuple(stamp._replace(path=stamp.path.absolute(), place=None, status_ns=None) for stamp in self.stamps),
+            # The place of a file differs between machines.
+            tuple(stamp._replace(path=stamp.path.absolute(), place=None) for stamp in self.stamps),
         )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
@@ -255,7 +249,7 @@ class Source:
 
     def unchanged(self) -> AbstractContextManager[None]:
         """Raise DataError if a file of the table changes before the end of the block."""
-        return unchanged(self.stamps, renamed=True)
+        return unchanged(self.stamps)
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """Return all rows of the named columns, each in one chunk. Raises DataError if they cannot be read."""
@@ -368,7 +362,7 @@ def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
 
     if is_remote(path):
         if stamp is not None:
-            stamp.check(renamed=True)
+            stamp.check()
         with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=_FAR_PAGE_BYTES) as file:
             yield file
         return

@@ -80,7 +80,7 @@ class StoreFiles:
     def check_unchanged(self) -> None:
         for stamp in self._stamps:
             current = FileStamp.of(stamp.path) if stamp.path.exists() else None
-            if current is None or not stamp.is_of(current, renamed=True):
+            if current is None or not stamp.is_of(current):
                 short = current is not None and current.size < stamp.size
                 raise FormatError(
                     f"{stamp.path} was {'cut short' if short else 'changed'} while it was read: keep others from "

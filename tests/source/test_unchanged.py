@@ -66,11 +66,10 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize("back", [False, True], ids=["stays", "is put back"])
 def test_files_of_every_kind_are_compared_while_they_are_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, back: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Files that are streamed to scratch are read by name several times, also where another was there in between."""
+    """Files that are streamed to scratch are read by name several times."""
     path, other = tmp_path / f"t.{kind}", tmp_path / "other"
     WRITERS[kind](TABLE, path)
     WRITERS[kind](TABLE.reverse(), other)
@@ -82,10 +81,7 @@ def test_files_of_every_kind_are_compared_while_they_are_opened(
         found = plain(file)
         if not seen:
             seen.append(file)
-            (tmp_path / "kept").hardlink_to(path)
             other.replace(path)
-            if back:
-                (tmp_path / "kept").replace(path)
         return found
 
     monkeypatch.setattr(FileStamp, "of", stamped)
@@ -103,6 +99,8 @@ def test_files_behind_lazy_queries_and_datasets_are_known(tmp_path: Path, scan: 
 
 def test_the_change_is_named_in_place_of_its_consequences(tmp_path: Path) -> None:
     (path := tmp_path / "t").write_text("one")
+    with unchanged([FileStamp.of(path)]):  # as backups do
+        (tmp_path / "link").hardlink_to(path)
     with pytest.raises(DataError, match=CHANGED), unchanged([FileStamp.of(path)]):
         path.write_text("longer")
         raise ZeroDivisionError
