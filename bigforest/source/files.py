@@ -47,10 +47,9 @@ from bigforest.source.text import (
     check_kinds,
     ends_unnamed,
     has_lines,
+    has_merged,
     has_whole_lines,
     header_of,
-    merged_in_csv,
-    merged_in_ndjson,
     scan_csv,
     scan_ndjson,
     with_types,
@@ -290,33 +289,28 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         raise
     source = source_of_files(copies, name, spool_bytes(size), path)
     if typed is not None:
-        merged = [*typed.merged, *_merged_numbers(source, files, texts, kind, reading)]
-        notices += _doubtful_types(typed._replace(merged=list(dict.fromkeys(merged))), reading)
+        merged = dict.fromkeys([*typed.merged, *_merged_numbers(source, texts, reading)])
+        notices += _doubtful_types(typed._replace(merged=list(merged)), reading)
     return replace(source, notices=tuple(notices))
 
 
-def _merged_numbers(
-    source: Source, files: Sequence[Path], scans: Sequence[Scan], kind: str, reading: Reading
-) -> list[str]:
+def _merged_numbers(source: Source, scans: Sequence[Scan], reading: Reading) -> list[str]:
     """Return the columns of numbers beyond _FEW_DIGITS in which different texts of many digits are one float64.
 
     Columns that the caller does not need, or calls numbers, are not looked at: predicting reads nothing twice.
 
-    source  the table, read from `files` of this kind
-    scans   scans of the files before types were found
+    source  the table
+    scans   scans of its files before types were found
     """
     doubtful = [name for name in source.schema if reading.needs(name) and name not in reading.numbers]
-    floats = [name for name in doubtful if source.schema[name] == pl.Float64]
+    texts = [name for name in doubtful if scans[0][1].get(name) == pl.String]
+    floats = [name for name in texts if source.schema[name] == pl.Float64]
     if not floats:
         return []
     beyond = columns_named(floats).abs().is_between(_FEW_DIGITS, math.inf, closed="left").any()
     with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
         found = scan_parquet(source.files).select(beyond).collect(engine="streaming").row(0, named=True)
-        large = [name for name, is_beyond in found.items() if is_beyond]
-        if kind == "NDJSON":
-            return merged_in_ndjson(files, large, source.rows) if large else []
-        texts = [name for name in large if scans[0][1].get(name) == pl.String]
-        return [name for name in texts if merged_in_csv(scans, name, source.rows)]
+        return [name for name, is_beyond in found.items() if is_beyond and has_merged(scans, name, source.rows)]
     return []
 
 

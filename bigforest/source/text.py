@@ -440,7 +440,7 @@ def _are_merged(texts: pl.Series) -> bool:
     return len(long) > 0 and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique()
 
 
-def merged_in_csv(scans: Sequence[Scan], name: str, rows: int) -> bool:
+def has_merged(scans: Sequence[Scan], name: str, rows: int) -> bool:
     """Return True if different numbers of many digits in a column of CSV files are one float64.
 
     scans  scans of the files, with this column as text
@@ -452,24 +452,6 @@ def merged_in_csv(scans: Sequence[Scan], name: str, rows: int) -> bool:
     texts = pl.concat([scan.select(columns_named([name]).alias("").str.strip_chars()) for scan, _ in scans])
     hashes = pl.col("").cast(pl.Float64, strict=False).hash()
     return _are_merged(texts.filter(pl.col("").str.contains(_LONG) & (hashes % share == 0)).collect()[""])
-
-
-def merged_in_ndjson(files: Sequence[Path], names: Collection[str], rows: int) -> list[str]:
-    """Return the columns of floats in NDJSON files in which different numbers of many digits are one float64.
-
-    rows  rows of all files, see `merged_in_csv`
-    """
-    share = rows // _SAMPLED_ROWS + 1
-    texts: dict[str, set[str]] = {name: set() for name in names}
-    for file in files:
-        with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:
-            for line in lines:
-                row = json.loads(line.strip() or "null", parse_int=str, parse_float=str) or {}
-                for name, found in texts.items():
-                    text = str(row.get(name))
-                    if len(text) > _FLOAT_DIGITS and hash(float(text)) % share == 0:
-                        found.add(text)
-    return [name for name, found in texts.items() if _are_merged(pl.Series([*found], dtype=pl.String))]
 
 
 def _find_forms(
