@@ -57,9 +57,6 @@ from bigforest.store.format import (
 )
 from bigforest.store.levels import Levels, read_levels
 
-# Rows decoded at a time. Eight neighbouring features are written to the same cache lines. The lines of this many rows
-# stay in the cache until the last of the eight features is written. Fewer rows would cost more calls.
-DECODE_ROWS = 2_048
 # If a store has more levels than this, each call of `levels` reads them again.
 _KEPT_LEVELS = 1 << 16
 
@@ -462,11 +459,8 @@ class Store:
         """
         start, stop, _ = slice(start, stop).indices(self.rows)
         values = np.empty((max(stop - start, 0), len(self.spec.features)))
-        columns = [(self.low(f), self.feature_codes(f)[start:stop]) for f in range(values.shape[1])]
-        for first in range(0, len(values), DECODE_ROWS):
-            rows = slice(first, first + DECODE_ROWS)
-            for feature, (low, codes) in enumerate(columns):
-                values[rows, feature] = low[codes[rows]]
+        for feature in range(values.shape[1]):
+            values[:, feature] = self.low(feature)[self.feature_codes(feature)[start:stop]]
         return values
 
     def counts(self, feature: int) -> NDArray[np.int64]:
