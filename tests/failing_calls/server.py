@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import pickle
 import pkgutil
 import shutil
 import signal
@@ -23,6 +24,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,8 @@ _RAISED = 99
 NONE = 1 << 40
 # Seconds after which a child is taken for hanging.
 _PATIENCE = 120
+# Kernels that this process has loaded since it was started or forked: module, name, and types of the arguments.
+_kernels: list[tuple[str, str, Any]] = []
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,10 @@ def _library() -> ctypes.CDLL:
 
 
 def _answer(order: dict[str, object], home: Path) -> Answer:
-    """Fork a child that carries out an order."""
-    printed, call = home / "printed", home / "call"
+    """Fork a child that carries out an order. The server then loads the kernels that the child had to load."""
+    printed, call, kernels = home / "printed", home / "call", home / "kernels"
     call.write_text("")
+    kernels.write_bytes(pickle.dumps([]))
     child = os.fork()
     if child == 0:
         code = _RAISED
@@ -146,8 +151,12 @@ def _answer(order: dict[str, object], home: Path) -> Answer:
         finally:
             library = _library()
             call.write_bytes(b"%d\n%s\n%s" % (library.calls_left(), library.renamings(), library.failed_call()))
+            kernels.write_bytes(pickle.dumps(_kernels))
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    for module, name, types in pickle.loads(kernels.read_bytes()):
+        getattr(sys.modules[module], name).compile(types)
+    _kernels.clear()
     left, renamings, failed = (call.read_text() or "0\n\n").split("\n", 2)
     return Answer(code, printed.read_text(), failed, NONE - int(left), [*map(int, renamings.split())])
 
@@ -181,6 +190,19 @@ def _warm_up(folder: Path) -> None:
     grow_forest(job)
 
 
+def _note_kernels() -> None:
+    """Note each kernel that is loaded from now on, and for which types."""
+    from bigforest.kernels.compiler.jit import _Kernel
+
+    load = _Kernel.compile
+
+    def compile_and_note(kernel: Any, types: Any) -> Any:
+        _kernels.append((kernel.__module__, kernel.__name__, types))
+        return load(kernel, types)
+
+    _Kernel.compile = compile_and_note  # type: ignore[method-assign]
+
+
 def _load() -> None:
     """Load all modules, the command line and the kernels that growing needs, so that children do not."""
     import typer
@@ -203,6 +225,7 @@ def _load() -> None:
         with contextlib.redirect_stderr(io.StringIO()):
             command_line.main()
     gc.unfreeze()  # the end of a command freezes, and pauses of the collector count what is frozen
+    _note_kernels()
 
 
 def _serve() -> None:
