@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -295,7 +296,12 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return forest_of(tmp_path_factory.mktemp("large"), grown, spec_of(features, (5, 7, 9))), grown
 
 
-@pytest.mark.parametrize("rows", [1, 3, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
+# Uncompiled kernels take seconds for several tiles.
+SOME_ROWS = [1, TILE // 2, TILE + 1]
+ROWS = SOME_ROWS if numba.config.DISABLE_JIT else [*SOME_ROWS, 3, TILE // 2 + 1, TILE - 1, TILE, 3 * TILE + 5]
+
+
+@pytest.mark.parametrize("rows", ROWS)
 def test_predict__any_number_of_rows_threads_and_chunks(rows: int, large: tuple[Forest, list[TreeArrays]]) -> None:
     forest, grown = large
     features = len(forest.spec.features)

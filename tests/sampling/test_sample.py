@@ -28,6 +28,8 @@ from tests.thorough import examples
 BLOCK = 65_536
 COMPILED = not numba.config.DISABLE_JIT
 many_draws = pytest.mark.skipif(not COMPILED, reason="too many draws for uncompiled kernels")
+# Uncompiled kernels take seconds for each block.
+SEVERAL_BLOCKS = (2 if COMPILED else 1) * BLOCK + 300
 many_rows = pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 
 
@@ -66,8 +68,8 @@ def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, h
 
 @settings(max_examples=examples(40 if COMPILED else 5))
 @given(ROWS, BAGS, st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
-@example(2 * BLOCK + 300, {"sample_fraction": 1.0, "replace": True}, 0, 1)  # few examples are of several blocks
-@example(2 * BLOCK + 300, {"sample_fraction": 0.5, "replace": False}, 0, 1)
+@example(SEVERAL_BLOCKS, {"sample_fraction": 1.0, "replace": True}, 0, 1)  # few examples are of several blocks
+@example(SEVERAL_BLOCKS, {"sample_fraction": 0.5, "replace": False}, 0, 1)
 def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, seed: int) -> None:
     config = TrainConfig(seed=seed, **how)
     assert uniform_bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
@@ -109,6 +111,7 @@ def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
     assert abs(joint - size * (size - 1) / rows**2) < 5 * mean / math.sqrt(trees * rows / 2)
 
 
+@many_draws
 def test_bag__subsets_without_replacement_are_equally_likely() -> None:
     seen: dict[bytes, int] = {}
     for tree in range(6000):
@@ -188,6 +191,7 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
         assert drawn.tolist() == stratum_draws(np.bincount(target), config).tolist()
 
 
+@many_draws
 @pytest.mark.parametrize("sampling", ["uniform", "stratified", "balanced"])
 @pytest.mark.parametrize("how", [{}, {"sample_fraction": 0.4, "replace": False}, {"calibration": 0.3}], ids=str)
 def test_left_out_share__is_that_of_the_bags(sampling: Any, how: dict[str, Any]) -> None:
@@ -332,6 +336,7 @@ def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:
     return bool(abs(terms.sum() - freedom) < 4 * math.sqrt(2 * freedom))
 
 
+@many_draws
 def test_bag__without_replacement_of_more_rows_than_numpy_draws_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigforest.sampling.bags._MAX_ROWS_WITHOUT_REPLACEMENT", 2 * BLOCK)
     half = options(replace=False, sample_fraction=0.5)
