@@ -86,7 +86,7 @@ def main() -> None:
             source = open_source(data, scratch=Path(work))
             forest = read_forest(place)
             shape = Shape(source.rows, (8,) * len(source.schema), 0, len(forest.classes))
-            need = predict_estimate(shape, resources, nodes)
+            need = predict_estimate(shape, Resources(threads=2, memory=memory or 1 << 40), nodes)
             peak.start()
             write_predictions(forest, source, Path(work) / "out.parquet", resources=resources)
     print(peak.bytes, need.memory, need.smallest)

@@ -137,6 +137,7 @@ def plan_passes(
     """Choose `groups`, `rows` and `batch` of PredictionPasses for a table, and estimate their memory.
 
     shape         rows and classes, and for every column that is read the bytes of a value.
+    resources     with a memory budget.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
     held          bytes of the table, and of the forest in addition to its trees, that are in memory already.
     quantiles     number of quantiles per row.
@@ -155,12 +156,10 @@ def plan_passes(
     fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)
     smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)
-    batch = min(default_batch(shape.features, resources.limits), table_rows)
-    room = int(sizes.sum()) + batch * row_batch
-    if resources.memory is not None:
-        room = max(resources.memory, smallest) - fixed
-        batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
-        batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
+    assert resources.memory is not None
+    room = max(resources.memory, smallest) - fixed
+    most = max(fewest, room // _BATCH_SHARE // row_batch), (room - int(sizes.max()) - fewest * row_votes) // row_batch
+    batch = min(default_batch(shape.features, resources.limits), table_rows, *most)
     left, row_ns = room - batch * row_batch, _CELL_NS * shape.features
     groups, rows = choose_groups(
         sizes, left, rows=table_rows, classes=shape.classes, row_bytes=row_votes, step=fewest, row_ns=row_ns
