@@ -149,53 +149,10 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
     places = places_once(names, "the pandas frame", reading)
     if len(places) < len(names):
         frame, names = frame.iloc[:, places], [names[place] for place in places]
-    if names and all(dtype in _PLAIN for dtype in frame.dtypes):  # ten times as fast for a single row
-        arrays = [column.to_numpy() for _, column in frame.items()]
-        plain_frame = pl.DataFrame(
-            [pl.Series(name, one, nan_to_null=True) for name, one in zip(names, arrays, strict=True)]
-        )
-        plain_frame.columns = names  # Polars makes up a name for an empty one; a mapping of columns takes longer
-        return plain_frame
-    numbered = _with_usual_types(frame.set_axis(range(len(names)), axis=1))
-    # Columns of objects, and of times in seconds, are converted one by one. Polars would turn seconds beyond the range
-    # of milliseconds into wrong times.
-    plain = numbered.loc[:, [not _is_object(dtype) and "[s" not in str(dtype) for dtype in numbered.dtypes]]
-    try:
-        columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
-    except _PANDAS_FAULTS:
-        columns = {}
-    polars_frame = pl.DataFrame(
-        {
-            name: columns[place] if place in columns else _pandas_column(numbered[place], name, reading)
-            for place, name in enumerate(names)
-        }
-    )
-    dtypes = zip(names, numbered.dtypes, strict=True)
-    categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
-    # Polars would forget the order, and the categories that no row has.
-    enums = {name: pl.Enum(list(kept)) for name, kept in categories.items() if all(type(word) is str for word in kept)}
-    return polars_frame.with_columns(polars_frame.get_column(name).cast(dtype) for name, dtype in enums.items())
-
-
-def _with_usual_types(numbered: Any) -> Any:
-    """Convert the columns whose types Polars lacks: sparse columns, values in another byte order, and categories that
-    are intervals or periods, as of pandas.cut.
-
-    numbered  pandas frame whose columns are named 0, 1, 2 and so on.
-    """
-    import pandas as pd
-
-    usual_types = {
-        place: dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype.newbyteorder("=")
-        for place, dtype in numbered.dtypes.items()
-        if isinstance(dtype, pd.SparseDtype) or (isinstance(dtype, np.dtype) and not dtype.isnative)
-    }
-    numbered = numbered.astype(usual_types) if usual_types else numbered
-    for place, dtype in numbered.dtypes.items():
-        kind = getattr(getattr(dtype, "categories", None), "dtype", None)
-        if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):
-            numbered[place] = numbered[place].cat.rename_categories(str)
-    return numbered
+    columns = [_pandas_column(column, name, reading) for name, (_, column) in zip(names, frame.items(), strict=True)]
+    polars_frame = pl.DataFrame(columns)
+    polars_frame.columns = names  # Polars makes up names for columns without one
+    return polars_frame
 
 
 def _is_object(dtype: Any) -> bool:
@@ -204,21 +161,39 @@ def _is_object(dtype: Any) -> bool:
 
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of pandas. If it cannot be read, raise DataError, or return nulls if it is not needed."""
+    if column.dtype in _PLAIN:  # ten times as fast for a single row
+        return pl.Series(column.to_numpy(), nan_to_null=True)
     try:
-        dtype = column.dtype
-        zoned = getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
-        if zoned or _is_object(dtype) or hasattr(dtype, "pyarrow_dtype"):
-            values = _pandas_objects(column)
-        elif dtype == np.longdouble or (isinstance(dtype, np.dtype) and dtype.kind in "mM"):
-            values = _from_numpy(column.to_numpy())
-        else:
-            values = pl.from_pandas(column.to_frame()).to_series()
+        return _pandas_series(column)
     except _PANDAS_FAULTS as error:
         if reading.needs(name):
             where = f"column {name!r} of the pandas frame cannot be read"
             raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
-        values = pl.Series([None] * len(column), dtype=pl.Null)
-    return values
+        return pl.Series([None] * len(column), dtype=pl.Null)
+
+
+def _pandas_series(column: Any) -> pl.Series:
+    """Convert a pandas column, by Polars if it reads the type."""
+    import pandas as pd
+
+    dtype = column.dtype
+    if isinstance(dtype, pd.SparseDtype):
+        return _pandas_series(column.astype(dtype.subtype))
+    if isinstance(dtype, np.dtype) and not dtype.isnative:
+        return _pandas_series(column.astype(dtype.newbyteorder("=")))
+    categories: Any = getattr(dtype, "categories", None)
+    if type(getattr(categories, "dtype", None)).__name__ in ("IntervalDtype", "PeriodDtype"):  # as of pandas.cut
+        return _pandas_series(column.cat.rename_categories(str))
+    # Polars would turn seconds beyond the range of milliseconds into wrong times.
+    if not _is_object(dtype) and "[s" not in str(dtype):
+        with contextlib.suppress(*_PANDAS_FAULTS):
+            series: Any = pl.from_pandas(column.rename(None))
+            if getattr(dtype, "ordered", False) and all(type(word) is str for word in categories):
+                series = series.cast(pl.Enum(list(categories)))  # with the order, and categories that no row has
+            return series
+    if dtype == np.longdouble or (isinstance(dtype, np.dtype) and dtype.kind in "mM"):
+        return _from_numpy(column.to_numpy())
+    return _pandas_objects(column)
 
 
 def _pandas_objects(column: Any) -> pl.Series:
