@@ -300,4 +300,4 @@ def encode_store(
         roles = column_roles(source, target, left_out, config)
         with staged(out, STORE, overwrite=overwrite) as folder:
             encode(source, roles, folder, config=config, resources=resources, listener=listener)
-    return Store.open(out)
+    return Store.open(out, verify=False)
