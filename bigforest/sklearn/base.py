@@ -152,7 +152,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.target_tags.multi_output = self.stop_oob is None and getattr(self, "sampling", None) not in BOOSTED
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = not self.ranks
         tags.input_tags.sparse = True
         return tags
 
@@ -481,9 +481,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:
         """Return X, validated by scikit-learn. Objects, as in lists with None, and longer floats become float64."""
-        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite="allow-nan", reset=reset)
+        finite = True if self.ranks else "allow-nan"
+        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=finite, reset=reset)
         if X.dtype.kind == "O" or (X.dtype.kind == "f" and X.dtype.itemsize > 8):
-            X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite="allow-nan")
+            X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite=finite)
         return X
 
     def _places(self, forest: Forest) -> dict[str, int]:

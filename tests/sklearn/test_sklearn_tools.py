@@ -40,11 +40,21 @@ def test_check_estimator(estimator: BaseEstimator) -> None:
     assert len(results) > 50
 
 
+def test_ranks__take_no_missing_values() -> None:
+    gaps = np.where(X > 1.5, np.nan, X)
+    ours = BigForestClassifier(n_estimators=3, ranks=True).fit(X, Y)
+    for refused in (ours.fit, ours.score):
+        with pytest.raises(ValueError, match="NaN"):
+            refused(gaps, Y)
+
+
 def test_tags__follow_the_parameters() -> None:
     for parameters in ({"stop_oob": 0.1}, {"sampling": "adaboost"}):
         tags = get_tags(BigForestClassifier(**parameters))
         assert not tags.target_tags.multi_output and not tags.classifier_tags.multi_label
     assert get_tags(BigForestClassifier()).classifier_tags.multi_label
+    for ranks in (False, True):
+        assert get_tags(BigForestClassifier(ranks=ranks)).input_tags.allow_nan != ranks
     assert get_tags(BigForestRegressor()).target_tags.multi_output
     assert not get_tags(BigForestRegressor(stop_oob=0.1)).target_tags.multi_output
     for criterion in ("squared_error", "poisson"):
