@@ -30,6 +30,7 @@ from bigforest.sklearn.tables import (
     has_text,
     item_or_list,
     named,
+    numpy_integers,
     objects_of,
     outputs_of,
     table_frame,
@@ -332,6 +333,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         class_weights  option class_weight of each output, or "balanced_subsample"
         """
         frame, names = self._table(X)
+        groups = numpy_integers(groups)
         check_consistent_length(frame, *targets)
         options = self._training_options(X, frame, names, sample_weight, class_weights)
         target_name = free_name("target", names)
@@ -451,7 +453,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 frame = table_frame(frame_in_memory(self._objects(cells)))
                 assert frame is not None
                 return frame, frame.columns
-            X = self._array(X)
+            X = self._array(X if cells is None else cells)
             names = [f"x{place}" for place in range(X.shape[1])]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
         validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
@@ -467,9 +469,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"the columns of X are in another order than in fit: {listed(self._names)}; reorder X")
             return named(frame, self._names)
         categories = any(feature.kind == "category" for feature in self.forests_[0].spec.features)
-        if categories and (cells := objects_of(X)) is not None:
+        cells = objects_of(X)
+        if categories and cells is not None:
             return self._objects(cells, reset=False)
-        X = self._array(X, reset=False)
+        X = self._array(X if cells is None else cells, reset=False)
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
 
     def _objects(self, cells: NDArray[np.object_], *, reset: bool = True) -> NDArray[np.object_]:

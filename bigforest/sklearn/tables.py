@@ -53,6 +53,21 @@ def unmasked(values: Any) -> Any:
     return plain_array(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
+def numpy_integers(values: Any) -> Any:
+    """Return a Polars column or frame with 128-bit integers, which numpy lacks, as int64; other values unchanged.
+
+    Raises DataError for integers that int64 does not hold.
+    """
+    if isinstance(values, pl.Series):
+        return numpy_integers(values.to_frame()).to_series()
+    if not isinstance(values, pl.DataFrame):
+        return values
+    try:
+        return values.cast({pl.Int128: pl.Int64, pl.UInt128: pl.Int64})
+    except pl.exceptions.PolarsError as error:
+        raise DataError("a column has integers of more than 64 bits; cast it to String or Float64") from error
+
+
 def objects_of(X: Any) -> NDArray[np.object_] | None:
     """Convert an array, or a list of rows, to an array of objects if it has objects or text; else return None."""
     cells = table_of_list(X)
@@ -103,6 +118,7 @@ def check_dense(y: Any) -> None:
 
 def outputs_of(y: Any) -> list[Any]:
     """Return the columns of a target, one for each output. With several, columns of frames keep their types."""
+    y = numpy_integers(y)
     if isinstance(y, pl.DataFrame):
         columns = y.get_columns()
     elif package_of(y) == "pandas" and hasattr(y, "columns"):
@@ -194,7 +210,7 @@ def checked_sample_weight(sample_weight: Any, rows: Any) -> NDArray[np.float64]:
     if isinstance(sample_weight, Real):
         sample_weight = np.full(rows.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(
-        unmasked(sample_weight), dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+        unmasked(numpy_integers(sample_weight)), dtype=np.float64, ensure_2d=False, input_name="sample_weight"
     )
     if weights.ndim != 1:
         raise DataError(f"Sample weights must be 1D, one for each row, not of shape {weights.shape}")

@@ -46,6 +46,30 @@ def test_arrays__of_other_types_give_the_same_forest() -> None:
         BigForestClassifier().fit([[None, 1.0], [np.inf, 2.0]], [0, 1])
 
 
+def test_text_of_numbers__is_numbers_in_any_array() -> None:
+    ours = BigForestClassifier(n_estimators=3).fit(X, Y)
+    words = X.astype(str)
+    for form in (words, words.astype(object), words.tolist()):
+        other = BigForestClassifier(n_estimators=3).fit(form, Y)
+        assert same(other, ours, X) and np.array_equal(ours.predict_proba(form), ours.predict_proba(X))
+    words[3, 1] = "many"
+    with pytest.raises(ValueError, match="many"):
+        ours.predict(words)
+
+
+def test_integers_of_128_bits__are_integers() -> None:
+    weight = np.arange(len(Y)) % 3 + 1
+    own = BigForestClassifier(n_estimators=3).fit(X, Y, sample_weight=weight, groups=weight)
+    for dtype in (pl.Int128, pl.UInt128):
+        labels, wide = pl.Series(Y).cast(dtype), pl.Series(weight).cast(dtype)
+        ours = BigForestClassifier(n_estimators=3).fit(X, labels, sample_weight=wide, groups=wide)
+        assert same(ours, own, X) and ours.classes_.dtype == np.int64
+        both = BigForestRegressor(n_estimators=3).fit(X, pl.DataFrame({"a": labels, "b": wide}))
+        assert np.array_equal(both.predict(X)[:, 0], BigForestRegressor(n_estimators=3).fit(X, Y).predict(X))
+    with pytest.raises(BigForestError, match="more than 64 bits"):
+        BigForestClassifier().fit(X, pl.Series([10**30] * len(Y), dtype=pl.Int128))
+
+
 GAPPED = mixed_table().select("number", "text", c=pl.when(pl.int_range(200) % 9 > 0).then(pl.col("enum")))
 
 
