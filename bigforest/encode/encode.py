@@ -26,7 +26,6 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from bigforest.columns.types import FlatColumn, is_nested
 from bigforest.encode.arguments import column_arguments
 from bigforest.encode.features import encode_category, encode_in_memory, encode_in_pieces
 from bigforest.encode.memory import EncodeJob, plan_encode
@@ -44,12 +43,11 @@ from bigforest.execution.resources import Resources, resources_of
 from bigforest.options.signatures import documented_options, explicit_options, given
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
-from bigforest.planning.sizes import Limits
 from bigforest.progress import watching
 from bigforest.source.open import check_csv, open_source, opens_quickly
-from bigforest.source.source import Reading, Source, source_of_files
+from bigforest.source.source import Reading, Source
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
-from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
+from bigforest.storage.paths import as_path, copy, is_remote
 from bigforest.store.format import STORE
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, PartWriter, StoreWriter
@@ -92,7 +90,10 @@ def encode(
         stage("encode", len(kinds), "columns", listener) as running,
     ):
         names = [*kinds, name, *roles.others]
-        separator, source = source.separator, _unnest(source, columns, names, scratch, resources.limits)
+        separator, source = (
+            source.separator,
+            source.unnested({column: columns[column] for column in names}, scratch, resources.limits.cells_per_read),
+        )
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
@@ -160,28 +161,6 @@ def _target_notices(
             f"{name!r} has {classes:,} classes in {target.kept:,} rows, too few to learn a class from; if it has "
             "names or measurements, choose another target, or convert them to numbers"
         )
-
-
-def _unnest(source: Source, flat: dict[str, FlatColumn], names: Sequence[str], scratch: Path, limits: Limits) -> Source:
-    """Return the source with the columns `names` of `flat` instead of nested columns.
-
-    A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
-    read of one feature would otherwise read the whole nested column.
-    """
-    columns = list(dict.fromkeys(flat[name].column for name in names))
-    if not any(is_nested(source.schema[column]) for column in columns):
-        return source
-    cells = [flat[name].expr.alias(name) for name in names]
-    schema = {name: flat[name].dtype for name in names}
-    if source.frame is not None and not source.files:
-        return replace(source, schema=schema, frame=source.frame.select(cells))
-    rows = max(1, limits.cells_per_read // len(names))
-    files = []
-    for number, frame in enumerate(source.batches(columns, rows)):
-        files.append(scratch / f"flat-{number:06}.parquet")
-        with write_atomically(files[-1]) as file:
-            frame.select(cells).write_parquet(file, compression="lz4", statistics=False)
-    return source_of_files(files, source.name)
 
 
 def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:

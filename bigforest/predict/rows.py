@@ -35,6 +35,7 @@ from bigforest.columns.types import (
 from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
+from bigforest.planning.sizes import USUAL
 from bigforest.progress import watching
 from bigforest.source.in_memory import is_missing, series_of
 from bigforest.source.open import open_source
@@ -321,9 +322,8 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
     numbers |= {name for name, dtype in types.items() if kind_of(dtype).family == "number"}
-    others = [spec.target.name, *(role.name for role in (spec.weight, spec.group) if role is not None and role.name)]
     features = [*spec.feature_names, *(feature.table_column for feature in spec.features)]
-    needed = frozenset([*features, *(others if labelled else ()), *also])
+    needed = frozenset([*features, *(_roles(spec) if labelled else ()), *also])
     return Reading(
         None,
         frozenset(numbers),
@@ -333,6 +333,20 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
         target=spec.target.name,
         usual=spec.separator,
     )
+
+
+def _roles(spec: DataSpec) -> list[str]:
+    """Return the names of the target and of the columns of weights and groups."""
+    others = (role.name for role in (spec.weight, spec.group) if role is not None)
+    return [spec.target.name, *(name for name in others if name is not None)]
+
+
+def nested_roles(schema: Mapping[str, pl.DataType], spec: DataSpec) -> dict[str, FlatColumn]:
+    """Return the target, weights and groups that a table has within nested columns, by name, as in training."""
+    nested = [column for column, dtype in schema.items() if is_nested(dtype)]
+    pairs = [(name, column) for name in _roles(spec) if name not in schema for column in nested if column in name]
+    located = zip(pairs, locate_columns(schema, pairs), strict=True)
+    return {name: found for (name, _), found in located if found is not None}
 
 
 def open_rows(
@@ -356,6 +370,10 @@ def open_rows(
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
     source = open_source(data, scratch=scratch, memory=memory, reading=reading)
+    if nested := nested_roles(source.schema, spec):
+        whole = {name: FlatColumn(name, dtype) for name, dtype in source.schema.items()}
+        with source.unchanged():
+            source = source.unnested(whole | nested, scratch, USUAL.cells_per_read)
     return source.retyped(
         {name: pl.Null() for name in _odd_columns(source.schema, spec) if not source.has_values(name)}
     )

@@ -22,7 +22,7 @@ from bigforest.execution.forks import check_polars_threads
 from bigforest.metrics.classes import Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
-from bigforest.predict.rows import reading_of
+from bigforest.predict.rows import nested_roles, reading_of
 from bigforest.progress import watching
 from bigforest.source.in_memory import series_of
 from bigforest.source.open import collected, table_in_memory
@@ -240,6 +240,7 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
 def labelled(spec: DataSpec, data: Any) -> pl.DataFrame:
     """Return a table as a frame, because a stream can be read only once. Raises DataError if it lacks the target."""
     frame = table_in_memory(data, reading_of(spec))
+    frame = frame.with_columns(found.expr.alias(name) for name, found in nested_roles(frame.schema, spec).items())
     if spec.target.name not in frame.columns:
         raise DataError(f"the table has no column {spec.target.name!r} to score against; give y")
     return frame

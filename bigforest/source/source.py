@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.types import cells, columns_named, numbers, physical, types_within
+from bigforest.columns.types import FlatColumn, cells, columns_named, is_nested, numbers, physical, types_within
 from bigforest.errors import DataError, advice_on, names_other_file, reason, system_error
 from bigforest.storage.file_kinds import what_it_is
-from bigforest.storage.paths import as_path, is_remote, readable
+from bigforest.storage.paths import as_path, is_remote, readable, write_atomically
 
 
 class FileStamp(NamedTuple):
@@ -221,6 +221,28 @@ class Source:
         if frame is not None and not self.files:
             frame = frame.collect().lazy()
         return replace(self, schema=schema, frame=self.frame if frame is None else frame)
+
+    def unnested(self, flat: Mapping[str, FlatColumn], scratch: Path, cells: int) -> Source:
+        """Return the source with the columns `flat`, by name, instead of nested columns. Raises DataError.
+
+        A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because
+        every read of one feature would otherwise read the whole nested column.
+
+        cells  number of cells that are copied at a time
+        """
+        columns = list(dict.fromkeys(one.column for one in flat.values()))
+        if not any(is_nested(self.schema[column]) for column in columns):
+            return self
+        exprs = [one.expr.alias(name) for name, one in flat.items()]
+        schema = {name: one.dtype for name, one in flat.items()}
+        if self.frame is not None and not self.files:
+            return replace(self, schema=schema, frame=self.frame.select(exprs))
+        files = []
+        for number, frame in enumerate(self.batches(columns, max(1, cells // len(flat)))):
+            files.append(scratch / f"flat-{number:06}.parquet")
+            with write_atomically(files[-1]) as file:
+                frame.select(exprs).write_parquet(file, compression="lz4", statistics=False)
+        return source_of_files(files, self.name)
 
     def has_values(self, name: str) -> bool:
         """Return True if a column has a value other than null and NaN. Raises DataError."""

@@ -460,6 +460,27 @@ def test_forest__of_nested_columns(tmp_path: Path) -> None:
     assert forest.to_matrix(absent).shape == (len(frame), len(NAMES))
 
 
+@pytest.mark.parametrize("roles", [{}, {"weight": "m.w"}, {"group": "m.g"}])
+def test_forest__of_a_target_weights_and_groups_in_nested_columns(roles: dict[str, str], tmp_path: Path) -> None:
+    rows = [{"w": 1.0 + k % 3, "g": k // 2, "t": "ny"[k % 7 > 3], "v": k % 7} for k in range(60)]
+    nested = pl.DataFrame({"m": rows, "x": [k * 37 % 60 / 8 for k in range(60)]})
+    flat = nested.unnest("m", separator=".").select("m.w", "m.g", "m.t", "m.v", "x")
+    of_nested, of_flat = (bigforest.train(frame, "m.t", trees=4, **roles) for frame in (nested, flat))
+    for name, frame in (("nested", nested), ("flat", flat)):
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+    done = [
+        bigforest.predict_file(forest, tmp_path / f"{table}.parquet", tmp_path / f"p{number}.parquet", keep=["x"])
+        for number, (forest, table) in enumerate([(of_flat, "flat"), (of_nested, "nested"), (of_nested, "flat")])
+    ]
+    assert done[0] == done[1] == done[2] and done[0].scored == 60 and done[0].weighted == ("weight" in roles)
+    assert of_nested.score(nested) == of_nested.score(flat) == of_flat.score(flat)
+    found = of_nested.explain(tmp_path / "nested.parquet", parts="permutation")["permutation"]
+    assert found.equals(of_flat.explain(flat, parts="permutation")["permutation"])
+    assert bigforest.validate_forest(of_nested, nested).equals(bigforest.validate_forest(of_flat, flat))
+    new = nested.select("x", m=pl.col("m").struct.rename_fields(["w", "g", "other", "v"]))
+    assert of_nested.predict(new).equals(of_flat.predict(flat))
+
+
 def test_encode__nested_columns_left_out_in_whole_or_part(tmp_path: Path) -> None:
     frame = nested_table().with_columns(text=pl.struct(a=pl.lit("t"), b=pl.col("x")))
     store = encoded(frame, tmp_path, target="y", exclude=["image", "where.at.day", "text.a"])
