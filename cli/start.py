@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 try:
@@ -17,6 +18,9 @@ _HELP = {"-h", "--help", "-V", "--version"}
 
 def start() -> None:
     """Run the command line."""
+    # Names of columns may have characters that the encoding of a terminal, or of a pipe on Windows, lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     if (fault := _lack_of_addresses()) and not _HELP.intersection(sys.argv):
         if "--json" in sys.argv:
             print(f'{{"error": "{fault}", "kind": "ConfigError"}}')

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import pytest
 
+import bigforest
 from bigforest.storage.atomic import TemporaryFolder
 from cli.start import start
 from tests.commands import Run, contents, exit_code, folder, run
@@ -115,6 +116,18 @@ def test_stdin__ctrl_c_while_it_is_read(
     before = contents(folder)
     assert (run("train", "-").code, run.err) == (130, "error: interrupted\n")
     assert contents(folder) == before
+
+
+def test_stdout__of_another_encoding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"☃": list(range(20)), "é": [0] * 20, "y": ["a", "b"] * 10}
+    bigforest.train(table, "y", trees=2, out=folder / "f.forest")
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, "latin-1"))
+    monkeypatch.setattr("sys.argv", ["bigforest", "explain", str(folder / "f.forest"), "--importance"])
+    with pytest.raises(SystemExit) as end:
+        start()
+    sys.stdout.flush()
+    assert end.value.code in (0, None) and "\\u2603" in raw.getvalue().decode("latin-1")
 
 
 def test_stdout__takes_no_folder(folder: Path, run: Run) -> None:
