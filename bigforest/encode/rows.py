@@ -210,6 +210,8 @@ def encode_weights(
     Raises DataError for too many rows, or weights that are too large or too small.
     """
     measured = _measure(weights())
+    if not rows * measured.largest < math.inf:
+        raise _too_far_from_1(measured)
     if divisor:
         measured = measured._replace(divisor=divisor, total=float(rows))
     step, wide = measured.divisor, False
@@ -245,16 +247,19 @@ def _wide_step(measured: _Measured, weights: Weights, rows: int) -> float:
         raise DataError(
             f"{rows} rows are too many for weights: at most {_MAX_SEARCH_TOTAL - 1} are possible; sample some"
         )
-    if not measured.largest / MAX_WIDE_TOTAL / rows >= _MIN_STEP or not measured.largest < math.inf:
-        raise DataError(
-            f"the largest weight of a row is {measured.largest}, too far from 1; multiply all weights by a constant"
-        )
+    if not measured.largest / MAX_WIDE_TOTAL / rows >= _MIN_STEP:
+        raise _too_far_from_1(measured)
     if measured.divisor and measured.total <= (MAX_WIDE_TOTAL - rows) * measured.divisor:
         return measured.divisor
     # Rounded row by row, the sum does not depend on how the rows are cut into slices.
     parts = sum(int(np.rint(slice_ * (2.0**20 / measured.largest)).sum()) for slice_ in weights())
     step = measured.largest / 2.0**20 * ((parts + rows) / (MAX_WIDE_TOTAL - rows))
     return math.ldexp(1.0, math.frexp(step)[1])
+
+
+def _too_far_from_1(measured: _Measured) -> DataError:
+    problem = f"the largest weight of a row is {measured.largest}, too far from 1"
+    return DataError(f"{problem}; multiply all weights by a constant")
 
 
 class _Measured(NamedTuple):

@@ -106,7 +106,9 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     check_weight(weight.name, source.schema[weight.name])
     heaviest = max(weight.classes, default=1.0)
     batches = source.batches([weight.name], _BATCH_ROWS)
-    total = heaviest * sum(float(weights_in_slice(cells(batch, weight.name), weight.name).sum()) for batch in batches)
+    with np.errstate(over="ignore"):  # an infinite sum is refused
+        sums = [float(weights_in_slice(cells(batch, weight.name), weight.name).sum()) for batch in batches]
+    total = heaviest * sum(sums)
     if not 0.0 < total < np.inf:
         raise DataError(f"the weights {weight.name!r} sum to {total}; correct them, or drop the column")
     step = max(weight.step, total / _MOST_STEPS)

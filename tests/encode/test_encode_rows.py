@@ -130,6 +130,7 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
         "'y': every value is missing, rows of weight 0 aside",
     ),
     "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
+    "equal weights without a sum": (table([1, 2], w=[1e308, 1e308]), {"weight": "w"}, "too far from 1"),
     "huge weights": (table([1, 2], w=[1e308, 1.0]), {"weight": "w", "class_weight": {1: 1e9}}, "too far from 1"),
     "weight of no class": (
         table([1, 2]),
