@@ -625,7 +625,8 @@ def _common_type(
     name: str, files: Sequence[Path], types: Sequence[pl.DataType], part: Callable[[int], Source]
 ) -> pl.DataType:
     common = _joined_all(types)
-    if common is None or _inexact_file(name, common, types, part) is not None:
+    inexact = None if common is None else _inexact_file(name, common, types, part)
+    if common is None or inexact is not None:
         valued = [place for place, dtype in enumerate(types) if dtype != pl.Null and part(place).has_values(name)]
         common = _joined_all([types[place] for place in valued])
         if common is None:
@@ -635,7 +636,8 @@ def _common_type(
                 f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
                 "convert one of them"
             )
-    if (inexact := _inexact_file(name, common, types, part)) is not None:
+        inexact = _inexact_file(name, common, types, part)
+    if inexact is not None:
         raise DataError(
             f"{files[inexact]}: column {name!r} has integers beyond 2**53, which are not exact in {common}, its "
             "type in other files; convert one of them"
