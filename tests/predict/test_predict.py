@@ -296,8 +296,8 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return forest_of(tmp_path_factory.mktemp("large"), grown, spec_of(features, (5, 7, 9))), grown
 
 
-# Uncompiled kernels take seconds for several tiles.
-SOME_ROWS = [1, TILE // 2, TILE + 1]
+# Uncompiled kernels take seconds for several tiles. Of TILE + 117 rows, the last tile is not full.
+SOME_ROWS = [1, TILE // 2, TILE + 1, TILE + 117]
 ROWS = SOME_ROWS if numba.config.DISABLE_JIT else [*SOME_ROWS, 3, TILE // 2 + 1, TILE - 1, TILE, 3 * TILE + 5]
 
 
