@@ -47,7 +47,6 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
-from bigforest.grow.row_cache import forget_row_cache
 from bigforest.grow.trees import TreeRows, code_view, find_left_out, split_arrays, splits_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
@@ -400,20 +399,19 @@ _shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     """Return the data that all trees of a forest share, made once in each process."""
-    copies = family_of(config).row_cache(store)
 
     def make() -> SharedInputs:
-        store = copies.store
         keep_freed()
-        classes = len(store.spec.target.classes)
+        coded, by_row = family_of(config).codes(store)
+        classes = len(coded.spec.target.classes)
         criterion = criterion_of(config)
-        zero = criterion.zero(store.spec.target)
-        target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
-        family = family_of(config).shared(store, config)
-        rules = rules_of(store, config)
-        view = code_view(store.codes, copies.by_row)
-        features, header = Features.of(store, config), Header(store.spec, config, store.levels())
-        return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header, view)
+        zero = criterion.zero(coded.spec.target)
+        target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(coded.target, zero)
+        family = family_of(config).shared(coded, config)
+        rules = rules_of(coded, config)
+        view = code_view(coded.codes, by_row)
+        features, header = Features.of(coded, config), Header(coded.spec, config, coded.levels())
+        return SharedInputs(Sampler(coded, config), by_row, rules, target, family, features, header, view)
 
     return _shared_inputs.get((store, config), make)
 
@@ -421,7 +419,6 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
 def forget_shared(store: Store, config: TrainConfig) -> None:
     """Free the shared data."""
     _shared_inputs.forget((store, config))
-    forget_row_cache(store)
 
 
 def rules_of(store: Store, config: TrainConfig) -> Rules:

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from bigforest.grow.row_cache import by_rows
+from bigforest.grow.row_codes import by_rows
 from bigforest.kernels.columns.code_cache import FEWEST_ROWS, make_code_cache
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.scan.impurity import GINI, VARIANCE

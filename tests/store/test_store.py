@@ -25,7 +25,7 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.forest import ForestJob, grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.row_cache import forget_row_cache, row_cache_of
+from bigforest.grow.row_codes import checked_rows
 from bigforest.options.train_config import TrainConfig
 from bigforest.source.open import open_source
 from bigforest.store.blocks import BlockReader
@@ -378,17 +378,12 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
         (copy / name).write_bytes(before)
 
 
-def test_row_cache__refuses_a_damaged_code_in_every_call(copy: Path) -> None:
+def test_checked_rows__refuses_a_damaged_code(copy: Path) -> None:
     store = Store.open(copy)
     with (copy / "codes-u8.bin").open("r+b") as file:
         file.write(bytes([255]))
-    changed = replace(store, _files=None)
-    try:
-        for _ in range(3):
-            with pytest.raises(FormatError, match="a code is out of range"):
-                row_cache_of(changed, ordered=False)
-    finally:
-        forget_row_cache(changed)
+    with pytest.raises(FormatError, match="a code is out of range"):
+        checked_rows(replace(store, _files=None))
 
 
 def test_blocks__codes_out_of_range_are_refused(copy: Path) -> None:

@@ -34,7 +34,7 @@ from bigforest.grow.out_of_core.node_search import FeatureSearch, SplitScorer
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_thresholds, read_ends, read_subtree
-from bigforest.grow.row_cache import by_rows
+from bigforest.grow.row_codes import by_rows
 from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.code_cache import FAR_PART, FAR_ROW, far_bytes
 from bigforest.kernels.common.layout import Codes

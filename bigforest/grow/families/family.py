@@ -18,7 +18,7 @@ from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory_model import PassMemory, TreeMemory
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.grow.row_cache import RowCache, row_cache_of
+from bigforest.grow.row_codes import checked_rows
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.tree.builder import Rules
@@ -33,7 +33,7 @@ class TreeCall(NamedTuple):
     """Trees that grow in memory in one call of the kernel.
 
     first   number of the first tree
-    by_row  codes of the table, row by row (`Family.row_cache`)
+    by_row  codes of the table, row by row (`Family.codes`)
     """
 
     sampler: Sampler
@@ -98,9 +98,9 @@ class Family(ABC):
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """Return the memory for growing by passes."""
 
-    def row_cache(self, store: Store) -> RowCache:
-        """Return the codes by rows that growing in memory reads in addition to codes by columns."""
-        return row_cache_of(store, ordered=False)
+    def codes(self, store: Store) -> tuple[Store, RowMajorCodes]:
+        """Return the store with the codes that trees in memory split on, and these codes by rows."""
+        return store, checked_rows(store)
 
     @abstractmethod
     def shared(self, store: Store, config: TrainConfig) -> Any:

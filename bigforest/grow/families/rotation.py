@@ -61,7 +61,7 @@ from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, featu
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
-from bigforest.grow.row_cache import by_rows
+from bigforest.grow.row_codes import by_rows
 from bigforest.grow.trees import TreeRows, tree_arrays
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, draw_rows, stream_key

@@ -37,6 +37,7 @@ from bigforest.grow.families.projection import (
     tree_columns,
     with_thresholds,
 )
+from bigforest.grow.filled_store import ordered_store
 from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit, SplitScorer
@@ -53,9 +54,10 @@ from bigforest.grow.out_of_core.probes import (
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree
-from bigforest.grow.row_cache import RowCache, by_rows, row_cache_of
+from bigforest.grow.row_codes import by_rows, checked_rows
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
+from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
     ALL,
@@ -520,8 +522,9 @@ class SparseObliqueFamily(ProjectionFamily):
             sweeps=3 if config.normalize == "zscore" else 1,  # a deviation needs the mean first
         )
 
-    def row_cache(self, store: Store) -> RowCache:
-        return row_cache_of(store, ordered=True)
+    def codes(self, store: Store) -> tuple[Store, RowMajorCodes]:
+        ordered = ordered_store(store)
+        return ordered, checked_rows(ordered)
 
     def shared(self, store: Store, config: TrainConfig) -> SparseObliqueTrees:
         return sparse_trees(store, config)

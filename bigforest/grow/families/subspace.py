@@ -50,10 +50,10 @@ from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.row_file import NodeItems, numbered
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
-from bigforest.grow.row_cache import NO_ROWS, RowCache
+from bigforest.grow.row_codes import NO_ROWS
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
@@ -614,9 +614,9 @@ class SubspaceFamily(ProjectionFamily):
             sweeps=1,
         )
 
-    def row_cache(self, store: Store) -> RowCache:
+    def codes(self, store: Store) -> tuple[Store, RowMajorCodes]:
         # Trees have copies of their own.
-        return RowCache(NO_ROWS, store)
+        return store, NO_ROWS
 
     def shared(self, store: Store, config: TrainConfig) -> SubspaceTrees:
         features, epochs = len(store.spec.features), self.epochs(config)

@@ -37,7 +37,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.memory_model import fitting
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
-from bigforest.grow.row_cache import fill_rows
+from bigforest.grow.row_codes import fill_rows
 from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
