@@ -41,7 +41,7 @@ from bigforest.kernels.refine.grow import (
 )
 from bigforest.kernels.refine.link import SQUARED
 from bigforest.options.train_config import TrainConfig
-from bigforest.sampling.bags import held_out_of
+from bigforest.sampling.bags import are_held_out
 from bigforest.store.store import Store
 
 # Values of StageRules, chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and
@@ -119,13 +119,9 @@ def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share
 
 
 def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the held-out rows among ascending row numbers."""
-
-    def read(start: int, stop: int) -> NDArray[np.bool_]:
-        held = held_out_of(store, config, start, stop)
-        return np.zeros(stop - start, np.bool_) if held is None else held
-
-    return _read_rows(read, rows)
+    """Return a mask of the held-out rows among ascending row numbers; config.calibration must be set."""
+    assert config.calibration is not None
+    return are_held_out(_drawn_numbers(store, config, rows), config.calibration)
 
 
 def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -147,10 +143,14 @@ def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]
 
 def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
     """Return a random number for each row; with groups, the same number for all rows of a group."""
-    numbers = rows.astype(np.uint64)
-    if config.group is not None and store.spec.group is not None and rows.size:
-        numbers = _read_rows(store.groups_of, rows).astype(np.uint64)
-    return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), numbers)
+    return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), _drawn_numbers(store, config, rows))
+
+
+def _drawn_numbers(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the numbers of some ascending rows or, if groups are drawn, the numbers of their groups."""
+    if config.group is None or store.spec.group is None or not rows.size:
+        return rows.astype(np.uint64)
+    return _read_rows(store.groups_of, rows).astype(np.uint64)
 
 
 def row_truth(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:

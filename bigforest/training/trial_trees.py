@@ -29,13 +29,13 @@ from bigforest.forest.nodes import TreeArrays, answers_of
 from bigforest.grow.forest import compile_for, forget_shared, grow_trees
 from bigforest.grow.memory_model import cut_bytes, extra_bytes, tree_bytes
 from bigforest.grow.needed_kernels import kernels_of
+from bigforest.grow.refine import held_out_rows
 from bigforest.kernels.common.layout import LEAF
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit
 from bigforest.options.names import base_family
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.sampling.bags import are_held_out
 from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
@@ -266,11 +266,7 @@ def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """Return the rows on which trees are grown and evaluated: `sampled_rows` without held-out rows."""
     rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
-    if config.calibration is None:
-        return rows
-    groups = None if config.group is None else store.groups
-    numbers = rows if groups is None else groups[rows]
-    return rows[~are_held_out(numbers.astype(np.uint64), config.calibration)]
+    return rows if config.calibration is None else rows[~held_out_rows(store, config, rows)]
 
 
 def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
