@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from bigforest.execution.dask_cluster import _FAN_IN, _SHARES, Cluster, share_out
+from bigforest.execution.dask_cluster import _FAN_IN, Cluster, task_count
 from bigforest.execution.resources import Resources
 from bigforest.execution.worker import _FINISHING
 from bigforest.grow.families.registry import family_of
@@ -195,7 +195,7 @@ class _Model:
     def encoding(self) -> ProjectedStage:
         """Tasks encode columns; others copy them to their places in the store."""
         shape, workers = self.shape, self.machines.workers
-        tasks = min(-(-self.codes // RANGE_BYTES), workers) + len(share_out([1] * shape.features, workers * _SHARES))
+        tasks = min(-(-self.codes // RANGE_BYTES), workers) + task_count(shape.features, workers, self.machines.threads)
         work = self.rates.encode * (shape.rows * shape.features)
         moved = 4 * self.codes
         return self._stage("encode", work, min(self.cores, shape.features), network=moved, disk=moved, tasks=tasks)
@@ -219,7 +219,7 @@ class _Model:
         finishing = min(group, workers)
         scoring = min(group, lists * max(1, self.machines.threads // _FINISHING))
         calls = min(group, trees) * 2 * (1 << upper)
-        grown = groups * (len(share_out([1] * calls, workers * _SHARES)) + self.shares(groups))
+        grown = groups * (task_count(calls, workers, self.machines.threads) + self.shares(groups))
         spilled = bags * (self.shape.row_bytes + 4)
         visits = bags * self.expected_reads * max(1.0, self.levels - upper)
         nodes = rates.node * 2 * trees * (1 << upper)

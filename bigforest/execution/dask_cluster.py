@@ -21,10 +21,10 @@ import contextlib
 import pickle
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,9 +183,9 @@ _AHEAD = 2
 _RETRIES = 2
 # Lists that a task merges. A worker holds this many pickled lists at a time. Pickled counts mostly take a byte each.
 _FAN_IN = 8
-# Tasks per worker among which the calls of `run` are divided. Each task costs client and scheduler some milliseconds.
-# With fewer tasks, workers wait longer for the last one.
-_SHARES = 12
+# Most tasks per worker among which the calls of `run` are divided. Each task costs client and scheduler some
+# milliseconds. With fewer tasks, workers wait longer for the last one.
+_MOST_TASKS = 12
 # Seconds to wait for running tasks to end after an error, and seconds between two checks.
 _PATIENCE = 60.0
 _BETWEEN_LOOKS = 0.2
@@ -216,15 +216,11 @@ class ClusterExecutor(Executor):
         arguments: Sequence[tuple[Any, ...]],
         on_result: Callable[[int, Result], None],
         shared: tuple[Any, ...] = (),
-        *,
-        even: bool = False,
-        costs: Sequence[float] = (),
     ) -> None:
         """See Executor."""
         from distributed import as_completed
 
-        sizes = share_out(costs or [1] * len(arguments), self.processes * (1 if even else _SHARES))
-        shares = pairwise(accumulate(sizes, initial=0))
+        shares = iter(_cut(range(len(arguments)), task_count(len(arguments), self.processes, self._slots)))
         firsts: dict[Any, int] = {}  # by future in flight: its first call
         with _Tasks(self._cluster, function, self._slots) as tasks:
             ended = as_completed(loop=self._cluster.client.loop)
@@ -232,9 +228,9 @@ class ClusterExecutor(Executor):
 
             def submit_next() -> None:
                 ranges = list(islice(shares, _AHEAD * self.processes - len(firsts)))
-                calls = [(function, arguments[first:stop]) for first, stop in ranges]
+                calls = [(function, arguments[each[0] : each[-1] + 1]) for each in ranges]
                 futures = tasks.submit(worker.call_each, packed, calls)
-                firsts.update(zip(futures, (first for first, _ in ranges), strict=True))
+                firsts.update(zip(futures, (each[0] for each in ranges), strict=True))
                 ended.update(futures)
 
             submit_next()
@@ -301,7 +297,6 @@ class _Tasks:
         self._cluster = cluster
         self._function = function
         self._request = TaskRequest(cluster.session, secrets.token_hex(8), threads, worker.versions_here())
-        self._pending: list[Any] = []
 
     def __enter__(self) -> _Tasks:
         return self
@@ -382,12 +377,13 @@ class _Tasks:
                 time.sleep(_BETWEEN_LOOKS)
 
 
-def share_out(costs: Sequence[float], shares: int) -> list[int]:
-    """Divide consecutive calls among at most `shares` tasks of about equal cost. Return the number of calls of each."""
-    total = sum(costs)
-    starts = islice(accumulate(costs, initial=0.0), len(costs))
-    counts = Counter(int(start / total * shares) if total else 0 for start in starts)
-    return list(counts.values())
+def task_count(calls: int, processes: int, threads: int) -> int:
+    """Return the number of tasks among which calls are divided.
+
+    A task has at least as many calls as a worker has threads, because a worker runs one task at a time, unless other
+    workers would be left without a task.
+    """
+    return min(calls, max(processes, min(processes * _MOST_TASKS, calls // threads)))
 
 
 def _cut(items: Sequence[Item], shares: int) -> list[Sequence[Item]]:

@@ -46,17 +46,12 @@ class Executor:
         arguments: Sequence[tuple[Any, ...]],
         on_result: Callable[[int, Result], None],
         shared: tuple[Any, ...] = (),
-        *,
-        even: bool = False,
-        costs: Sequence[float] = (),
     ) -> None:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
 
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
-        first error ends the call: no further task starts, and running tasks end before the error is raised.
-
-        even   all tasks take about equally long. On a cluster each worker gets its share of the tasks at once.
-        costs  relative times of the tasks; empty if unknown. A cluster makes shares of about equal time.
+        first error ends the call: no further task starts, and running tasks end before the error is raised. If some
+        take longer than others, `arguments` should begin with those.
         """
         run_on_threads(function, [(*shared, *call) for call in arguments], workers=self.size, on_result=on_result)
 
@@ -66,9 +61,6 @@ class Executor:
         arguments: Sequence[tuple[Any, ...]],
         on_end: Callable[[int], None] | None = None,
         shared: tuple[Any, ...] = (),
-        *,
-        even: bool = False,
-        costs: Sequence[float] = (),
     ) -> list[Result]:
         """Return the results of all tasks in the order of `arguments`; call `on_end(i)` after each. See `run`."""
         results: dict[int, Result] = {}
@@ -78,7 +70,7 @@ class Executor:
             if on_end is not None:
                 on_end(index)
 
-        self.run(function, arguments, end, shared, even=even, costs=costs)
+        self.run(function, arguments, end, shared)
         return [results[index] for index in range(len(arguments))]
 
     def map(

@@ -47,7 +47,7 @@ def importance(directory: Path, header: Header, executor: Executor = _HERE) -> N
         for feature, decrease in trees:
             total[feature] += decrease
 
-    executor.run(part_decreases, [(span,) for span in spans], in_order(add), (header,), even=True)
+    executor.run(part_decreases, [(span,) for span in spans], in_order(add), (header,))
     return decrease_shares(total)
 
 

@@ -233,9 +233,9 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     ):
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
-        grown = executor.gather(grow_sequence, sequences, lambda _: progress.advance(rounds), shared, even=True)
+        grown = executor.gather(grow_sequence, sequences, lambda _: progress.advance(rounds), shared)
         evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
-        losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
+        losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated), axis=0)
     weight = float(unit_weights(store, used.rows).sum())
     chosen, scale = _choose(tried, losses, weight, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:

@@ -57,7 +57,7 @@ def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, ex
     ends = np.searchsorted(np.cumsum(cells), total * np.arange(1, tasks) // tasks) + 1
     cuts = sorted({0, *ends.tolist(), CELLS})
     area = Area()
-    for part in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most), even=True):
+    for part in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most)):
         area.join(part)
     return area.value
 

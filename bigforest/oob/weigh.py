@@ -95,9 +95,7 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
     executor = resources.executor(1 if mapped else tasks_at_once(whole, resources))
     with TemporaryFolder(resources.scratch) as folder:
         shared = (Sampler(store, config), narrow, job.directory, folder, mapped)
-        executor.run(
-            weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
-        )
+        executor.run(weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared)
 
 
 def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, mapped: bool, part: range) -> None:

@@ -409,7 +409,7 @@ class StoreWriter:
                 if not uncopied[piece.path]:
                     piece.path.unlink()
 
-        executor.run(write_range, [(each,) for each in ranges], remove_copied, even=True)
+        executor.run(write_range, [(each,) for each in ranges], remove_copied)
 
     def finish(
         self,

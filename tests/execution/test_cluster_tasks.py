@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from operator import add
 from pathlib import Path
@@ -13,7 +14,7 @@ from distributed import Client, get_worker
 
 from bigforest.errors import ClusterError, DataError, FormatError
 from bigforest.execution import worker
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, task_count
 from bigforest.execution.executor import Executor
 from bigforest.store.store import Store
 
@@ -95,6 +96,25 @@ def test_run__one_task_at_a_time_in_each_worker(one: Client, tmp_path: Path) -> 
     executor = ClusterExecutor(Cluster(one), 1)
     assert executor.size == 1
     executor.run(_alone, [(str(tmp_path / "here"), number) for number in range(8)], lambda *_: None)
+
+
+def test_run__a_task_uses_all_threads_of_its_worker(one: Client) -> None:
+    ClusterExecutor(Cluster(one), 2).run(_meet, [()] * 8, lambda *_: None)
+
+
+_BOTH = threading.Barrier(2, timeout=60)
+
+
+def _meet() -> None:
+    _BOTH.wait()
+
+
+@pytest.mark.parametrize(
+    ("calls", "processes", "threads", "tasks"),
+    [(0, 2, 8, 0), (1, 2, 8, 1), (16, 2, 8, 2), (100, 2, 8, 12), (100, 100, 16, 100), (1000, 2, 8, 24), (7, 2, 1, 7)],
+)
+def test_task_count__keeps_workers_and_their_threads_busy(calls: int, processes: int, threads: int, tasks: int) -> None:
+    assert task_count(calls, processes, threads) == tasks
 
 
 def _alone(place: str, number: int) -> None:

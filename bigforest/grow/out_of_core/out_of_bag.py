@@ -137,7 +137,7 @@ def write_left_out(
         read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
         remove_files(read)
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
-        executor.run(join_runs, [(part,) for part in group], lambda _, count: advance(count), shared, even=True)
+        executor.run(join_runs, [(part,) for part in group], lambda _, count: advance(count), shared)
         remove_files([_leaves_path(run, part) for run in runs.values() for part in group])
 
 

@@ -198,10 +198,9 @@ def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[Spl
         files = [path for _, path in sorted(response.row_nodes.items())]
         work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
     work.sort(key=lambda task: -task[0].stats.rows(task[0].nodes[task[1]].total))
-    costs = [int(top.stats.rows(top.nodes[entry].total)) for top, entry, _ in work]
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
     shared = (passes.table, {top.tree: top.tree_data for top in tops}, (BufferPool(), BufferPool()))
-    sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared, costs=costs)
+    sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared)
     for (top, entry, _), nodes in zip(work, sizes, strict=True):
         top.sizes[entry] = nodes
     passes.table.finish(_subtrees(passes, tops), passes.executor)
@@ -230,7 +229,7 @@ def _write_parts(
             advance(len(parts[index]))
 
     tasks = [([by_tree[tree] for tree in part],) for part in parts]
-    passes.executor.run(write_assemblies, tasks, end, (passes.table, directory, passes.folder), even=True)
+    passes.executor.run(write_assemblies, tasks, end, (passes.table, directory, passes.folder))
     subtrees = _subtrees(passes, tops)
     remove_files([file for path in subtrees for file in files_of_subtree(path)])
     return splits
