@@ -210,6 +210,10 @@ class ClusterExecutor(Executor):
         """See Executor."""
         return max(1, len(self._cluster.threads()))
 
+    def _room(self, in_flight: int) -> int:
+        """Return how many more tasks should wait at workers; none after workers left."""
+        return max(0, _AHEAD * self.processes - in_flight)
+
     def run(
         self,
         function: Callable[..., Result],
@@ -227,7 +231,7 @@ class ClusterExecutor(Executor):
             packed = pickle.dumps(shared)
 
             def submit_next() -> None:
-                ranges = list(islice(shares, _AHEAD * self.processes - len(firsts)))
+                ranges = list(islice(shares, self._room(len(firsts))))
                 calls = [(function, arguments[each[0] : each[-1] + 1]) for each in ranges]
                 futures = tasks.submit(worker.call_each, packed, calls)
                 firsts.update(zip(futures, (each[0] for each in ranges), strict=True))
@@ -252,7 +256,7 @@ class ClusterExecutor(Executor):
         with _Tasks(self._cluster, function, self._slots) as tasks:
             packed = pickle.dumps(shared)
             while True:
-                calls = islice(following, _AHEAD * self.processes - len(futures))
+                calls = islice(following, self._room(len(futures)))
                 futures += tasks.submit(worker.call_each, packed, [(function, [call]) for call in calls])
                 if not futures:
                     return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from itertools import chain, repeat
 from operator import add
 from pathlib import Path
 
@@ -61,6 +62,14 @@ def _slow(folder: str, number: int) -> None:
     path.write_text("begin")
     time.sleep(0.3)
     path.write_text("end")
+
+
+@pytest.mark.parametrize("method", ["gather", "map"])
+def test_run__workers_leave_while_tasks_wait(one: Client, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    processes = chain([4, 4], repeat(1))
+    monkeypatch.setattr(ClusterExecutor, "processes", property(lambda _: next(processes)))
+    call = getattr(ClusterExecutor(Cluster(one), 1), method)
+    assert [*call(pow, [(number, 2) for number in range(20)])] == [number**2 for number in range(20)]
 
 
 def test_reduce__a_share_is_computed_where_it_was_before(client: Client, both_alive: None) -> None:
