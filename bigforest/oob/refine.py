@@ -119,7 +119,9 @@ def refines(config: TrainConfig, rows: int, classes: int) -> bool:
         raise ConfigError(
             f"{api('refine')} supports up to {MAX_CLASSES} classes, and the target has {classes}; drop it"
         )
-    return possible and (isinstance(config.refine, int) or (config.refine == "auto" and rows >= _LEAST_TABLE))
+    # A stage would learn the shares of the classes in the table, which balanced bags leave out on purpose.
+    chosen = config.refine == "auto" and config.sampling != "balanced" and rows >= _LEAST_TABLE
+    return possible and (isinstance(config.refine, int) or chosen)
 
 
 def refining_kernels(traits: TableTraits) -> KernelKind:

@@ -223,8 +223,8 @@ class TrainOptions:
             'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
             "the number of rounds, and all or half of the mean, by the loss of rows that a sequence does not use. It "
             "keeps the stage if this loss clearly decreases. It grows no stage for tables of fewer than 600 rows, "
-            "without out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more than 256. "
-            "Quantiles, proximities and votes are computed without the stage."
+            "without out-of-bag rows, with `sampling` balanced, arc-x4 and adaboost, with a single class, or with more "
+            "than 256. Quantiles, proximities and votes are computed without the stage."
         ),
     )
     stop_oob: float | None = option(

@@ -339,6 +339,18 @@ def test_auto__leaves_small_tables_as_they_are() -> None:
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine=2).rounds.amount == 2.0
 
 
+def test_auto__does_not_undo_balanced_bags() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1000, 4))
+    data = pl.DataFrame(x).with_columns(rare=pl.Series(x[:, 0] + draw.normal(size=1000) > 2.2))
+    forest = bf.train(data, "rare", trees=20, sampling="balanced")
+    assert forest.oob.confusion is not None
+    found = forest.oob.confusion.filter(pl.col("truth")).group_by("prediction").agg(pl.col("rows").sum())
+    rows = dict(found.iter_rows())
+    assert rows[True] > 2 * rows[False]
+    assert bf.train(data, "rare", trees=20, sampling="balanced", refine=3).rounds.amount == 3
+
+
 def test_refined__is_revised_without_its_stage_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data, target, options = of_case("two classes, weights")
     forest = bf.train(data, target, out=tmp_path / "f", keep_votes=True, **options)
