@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 try:
     import resource
@@ -21,7 +22,7 @@ def start() -> None:
     # Names of columns may have characters that the encoding of a terminal, or of a pipe on Windows, lacks.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    if (fault := _lack_of_addresses()) and not _HELP.intersection(sys.argv):
+    if (fault := _lack_of_addresses() or _lack_of_folder()) and not _HELP.intersection(sys.argv):
         if "--json" in sys.argv:
             print(f'{{"error": "{fault}", "kind": "ConfigError"}}')
         print(f"error: {fault}", file=sys.stderr)
@@ -34,6 +35,15 @@ def start() -> None:
         if sys.stderr is not None:
             print("error: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _lack_of_folder() -> str | None:
+    """Return a message if the current folder was removed: paths cannot be resolved in it."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        return f"the current folder cannot be found ({error.strerror}); change to another folder"
+    return None
 
 
 def _lack_of_addresses() -> str | None:

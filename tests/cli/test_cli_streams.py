@@ -41,6 +41,19 @@ def test_start__ctrl_c_while_commands_are_loaded(
     assert capsys.readouterr() == ("", "error: interrupted\n")
 
 
+def test_start__in_a_folder_that_was_removed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr("sys.argv", ["bigforest", "oob", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        start()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith("error: the current folder cannot be found (No such file or directory);")
+
+
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "stdin"])
 def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
     assert exit_code(monkeypatch, "train", "things.parquet", "--trees", "2", **{closed: None}) == 0
