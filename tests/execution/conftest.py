@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import dask
 import polars as pl
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 
 import bigforest
 from bigforest.execution import resources as resources_module
@@ -21,15 +23,28 @@ from tests.execution.clusters import CONFIG, QUIET
 from tests.grow.test_invariance import frame
 
 
+@contextmanager
+def preloaded(*modules: str) -> Iterator[None]:
+    """Have the process that Dask forks workers from load these modules."""
+    get_mp_context().set_forkserver_preload(list(modules))
+    yield
+
+
 @pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
-    """Two processes with a thread each, started by spawn."""
+    """Two processes with a thread each. They, and those that replace killed ones, are forked from a process that has
+    loaded what workers load. Other tests start clusters by spawn, which is the default."""
     with (
         # Otherwise a killed worker is given up after 15 seconds, and a busy machine takes longer to start another; and
         # the others try for 30 seconds to reach it.
         dask.config.set(
-            {"distributed.deploy.lost-worker-timeout": "10 minutes", "distributed.comm.timeouts.connect": "10s"}
+            {
+                "distributed.deploy.lost-worker-timeout": "10 minutes",
+                "distributed.comm.timeouts.connect": "10s",
+                "distributed.worker.multiprocessing-method": "forkserver",
+            }
         ),
+        preloaded("distributed", "bigforest.execution.worker", "bigforest.training.run", "bigforest.kernels.tree.grow"),
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
