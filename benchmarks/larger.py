@@ -29,7 +29,7 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.execution.resources import parse_bytes
+from bigforest.planning.sizes import parse_bytes
 
 _SMALL_ROWS = 20_000
 _STAGES = {

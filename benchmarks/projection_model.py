@@ -283,7 +283,7 @@ class _Model:
     @property
     def histogram_bytes(self) -> float:
         """Bytes of the histograms of one tree, over all levels that are split by passes."""
-        cell = np.dtype(NodeStats.of(self.shape).cell).itemsize
+        cell = np.dtype(NodeStats.of(self.shape).cell_type).itemsize
         return int(cell) * sum((counts for counts, _ in self.histograms), 0.0)
 
     @property
