@@ -25,7 +25,7 @@ from bigforest.encode.rows import check_group, check_weight
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
 from bigforest.errors import DataError, api, listed
-from bigforest.options.train_config import TrainConfig, check_features
+from bigforest.options.train_config import TrainConfig, check_axes_from, check_features
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.source.files import find_files
@@ -78,13 +78,16 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     begin = takewhile(_INDEX_IN_TEXT.fullmatch, columns if source.files else ())
     indexes = [index for index in begin if index not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
-    check_features(config, kinds)
+    if not config.chooses_axes:
+        check_axes_from(config, kinds)
     for used in (name, *others, *kinds):
         if "\0" in used:
             raise DataError(
                 f"the name of column {used!r} has a zero byte, which no Arrow file has; rename or exclude it"
             )
     task, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
+    config.for_task(task)
+    check_features(config, kinds)
     # A target given as an array has a name that no column has. The table may contain the same target as a column.
     unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
     rivals = [rival for rival in unnamed if rival in kinds]
