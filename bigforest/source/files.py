@@ -38,7 +38,7 @@ from bigforest.source.source import (
     source_of_files,
     unchanged,
 )
-from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
+from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_frames, spool_lazy
 from bigforest.source.text import (
     FORMS,
     Scan,
@@ -324,7 +324,7 @@ def _parquet_source(table: _Table, scratch: Path, memory: int | None, reading: R
     columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
     if columns:
         size = table.check_spool(memory)
-        copies = _spool_with([part.retyped(schema) for part in parts], columns, scratch, path)
+        copies = _spool_with([part.retyped(schema) for part in parts], columns, scratch)
         whole = source_of_files(copies, name, spool_bytes(size), path)
     return replace(whole, coded=shapes[0].coded)
 
@@ -358,26 +358,21 @@ def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
         )
 
 
-def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> list[Path]:
+def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path) -> list[Path]:
     """Copy files to Parquet in `scratch`, with columns that have one value for each file."""
-    import pyarrow as pa
-
     schema = parts[0].schema
     read = [name for name, dtype in schema.items() if dtype != pl.Null]
+    types = schema | {column.name: column.dtype for column in columns}
 
-    def batches() -> Iterator[Any]:
+    def frames() -> Iterator[pl.DataFrame]:
+        yield pl.DataFrame(schema=types)  # files without rows are a table, too
         for place, part in enumerate(parts):
             keys = [pl.lit(column[place], column.dtype).alias(column.name) for column in columns]
             nulls = [pl.lit(None, pl.Null).alias(name) for name in schema if name not in read]
             for batch in part.batches(read, _BATCH_ROWS) if read else ():
-                whole = batch.with_columns(*nulls, *keys).select(
-                    columns_named([*schema, *(column.name for column in columns)])
-                )
-                yield from whole.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+                yield batch.with_columns(*nulls, *keys).select(columns_named([*types]))
 
-    types = schema | {column.name: column.dtype for column in columns}
-    arrow = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    return spool_batches(pa.RecordBatchReader.from_batches(arrow, batches()), scratch, where)
+    return spool_frames(frames(), scratch)
 
 
 def _spooled_csv(

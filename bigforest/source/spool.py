@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,28 +87,43 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
 
     places = places_once(reader.schema.names, where, reading)
     schema_of(reader.schema, where, reading.needs)
+    with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read: {fault}")):
+        tables = (pa.Table.from_batches(part, reader.schema) for part in _parts(reader, _bytes_of))
+        return _write_all((frame_of(table.select(places), where, reading.needs) for table in tables), scratch)
+
+
+def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
+    """Write frames of the same columns, at least one, to Parquet files in `scratch`, and return the files.
+
+    Holds about 64 MB, or one frame if that is larger.
+    """
+    return _write_all((pl.concat(part) for part in _parts(frames, pl.DataFrame.estimated_size)), scratch)
+
+
+def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[list[Any]]:
+    """Yield the items in lists of about PART_BYTES; one empty list if there are none."""
+    held: list[Any] = []
+    size, parts = 0.0, 0
+    for item in items:
+        held.append(item)
+        size += bytes_of(item)
+        if size >= PART_BYTES:
+            yield held
+            held, size, parts = [], 0.0, parts + 1
+    if held or not parts:
+        yield held
+
+
+def _write_all(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
+    """Write each frame to a Parquet file in a new folder of `scratch`, and return the files."""
     folder = scratch / f"source-{secrets.token_hex(4)}"
     with naming_file(folder):
         folder.mkdir()
     files: list[Path] = []
-
-    def write(batches: list[Any]) -> None:
-        part = frame_of(pa.Table.from_batches(batches, reader.schema).select(places), where, reading.needs)
+    for frame in frames:
         files.append(folder / f"part-{len(files):06}.parquet")
         with write_atomically(files[-1]) as file:
-            part.write_parquet(file, compression="lz4", statistics=False)
-
-    held: list[Any] = []
-    size = 0
-    with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read: {fault}")):
-        for batch in reader:
-            held.append(batch)
-            size += _bytes_of(batch)
-            if size >= PART_BYTES:
-                write(held)
-                held, size = [], 0
-        if held or not files:
-            write(held)
+            frame.write_parquet(file, compression="lz4", statistics=False)
     return files
 
 

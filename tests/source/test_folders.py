@@ -66,6 +66,14 @@ def test_folder__hive_partitions_are_columns(kind: str, tmp_path: Path) -> None:
     assert forest.spec.feature_names == ["a", "year", "day", "place"]
 
 
+def test_folder__hive_partitions_of_integers_of_128_bits(tmp_path: Path) -> None:
+    """Arrow has no such integers."""
+    frame = pl.DataFrame({"n": pl.Series([2**70, 1, None, -5], dtype=pl.Int128), "year": [2024, 2024, 2025, 2026]})
+    frame.write_parquet(pl.PartitionBy(tmp_path / "t", key="year", include_key=False), mkdir=True)
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert_frame_equal(source.columns(frame.columns), frame.cast({"n": pl.Float64}))
+
+
 def test_folder__of_partitions_that_differ(tmp_path: Path) -> None:
     for folder in ("t/year=1", "t/year=2/day=3"):
         (tmp_path / folder).mkdir(parents=True)
