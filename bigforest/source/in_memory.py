@@ -534,11 +534,15 @@ def _differs(column: pl.Series, values: list[Any]) -> bool:
 
 
 def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Return times of numpy in another unit. Raises ValueError for times beyond its range, which numpy would wrap."""
-    converted = times.astype(dtype)
-    if not np.array_equal(converted.astype(times.dtype), times, equal_nan=True):
-        raise ValueError(_BEYOND)
-    return converted
+    """Return times of numpy in another unit. Raises ValueError for times beyond its range.
+
+    Until version 2.5 numpy wraps such times without a word.
+    """
+    with contextlib.suppress(OverflowError):
+        converted = times.astype(dtype)
+        if np.array_equal(converted.astype(times.dtype), times, equal_nan=True):
+            return converted
+    raise ValueError(_BEYOND)
 
 
 def _common_times(cells: list[Any]) -> NDArray[Any]:
@@ -547,14 +551,14 @@ def _common_times(cells: list[Any]) -> NDArray[Any]:
     Raises ValueError as `_in_unit`.
     """
     present = [cell for cell in cells if cell is not None]
-    times = np.array(present)
-    if any(
-        time.astype(cell.dtype) != cell for time, cell in zip(times, present, strict=True) if cell.dtype != times.dtype
-    ):
-        raise ValueError(_BEYOND)
-    column = np.full(len(cells), "NaT", times.dtype)
-    column[[cell is not None for cell in cells]] = times
-    return column
+    with contextlib.suppress(OverflowError):
+        times = np.array(present)
+        pairs = zip(times, present, strict=True)
+        if all(time.astype(cell.dtype) == cell for time, cell in pairs if cell.dtype != times.dtype):
+            column = np.full(len(cells), "NaT", times.dtype)
+            column[[cell is not None for cell in cells]] = times
+            return column
+    raise ValueError(_BEYOND)
 
 
 def _check_times(values: list[Any]) -> None:
