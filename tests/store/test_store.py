@@ -272,10 +272,10 @@ def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
 def test_is_store__manifest_on_a_broken_disk(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
-    def broken(path: Any, *arguments: Any) -> int:
+    def broken(path: Any, *arguments: Any, **options: Any) -> int:
         if str(path).endswith("manifest.json"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return opened(path, *arguments)
+        return opened(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", broken)
     with pytest.raises(OSError, match=r"Input/output error: .*manifest\.json"):
