@@ -23,10 +23,10 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table, a store and a forest whose votes take 140 MB."""
+    """A table, a store and a forest whose votes take 180 MB."""
     home = tmp_path_factory.mktemp("measured")
     random = np.random.default_rng(1)
-    rows, classes = 70_000, 250
+    rows, classes = 90_000, 250
     frame = pl.DataFrame({"x": random.normal(size=rows), "y": random.integers(0, classes, rows)})
     frame.write_parquet(home / "table.parquet", row_group_size=20_000)
     store = encode_store(frame, home / "store", target="y", task="classification")
