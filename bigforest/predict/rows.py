@@ -650,7 +650,7 @@ class Reader:
         return compared.astype(np.min_scalar_type(feature.codes))
 
     def _times(self, series: pl.Series, place: int) -> NDArray[Any]:
-        """Return a feature of dates or times in an array of objects. Raises DataError for those of another kind."""
+        """Convert the cells of a feature of dates or times to numbers. Raises DataError for cells of another kind."""
         feature = self.spec.features[place]
         if not _is_comparable(series.dtype, feature.dtype):
             raise DataError(f"the feature {feature.name!r} of the array {_other_kind(series.dtype, feature.dtype)}")

@@ -237,8 +237,10 @@ class Source:
         schema = {name: one.dtype for name, one in flat.items()}
         if self.frame is not None and not self.files:
             return replace(self, schema=schema, frame=self.frame.select(exprs))
+        no_rows = pl.DataFrame(schema={column: self.schema[column] for column in columns})
+        frames = self.batches(columns, max(1, cells // len(flat))) if self.rows else iter([no_rows])
         files = []
-        for number, frame in enumerate(self.batches(columns, max(1, cells // len(flat)))):
+        for number, frame in enumerate(frames):
             files.append(scratch / f"flat-{number:06}.parquet")
             with write_atomically(files[-1]) as file:
                 frame.select(exprs).write_parquet(file, compression="lz4", statistics=False)

@@ -479,6 +479,8 @@ def test_forest__of_a_target_weights_and_groups_in_nested_columns(roles: dict[st
     assert bigforest.validate_forest(of_nested, nested).equals(bigforest.validate_forest(of_flat, flat))
     new = nested.select("x", m=pl.col("m").struct.rename_fields(["w", "g", "other", "v"]))
     assert of_nested.predict(new).equals(of_flat.predict(flat))
+    nested[:0].write_parquet(tmp_path / "empty.parquet")
+    assert bigforest.predict_file(of_nested, tmp_path / "empty.parquet", tmp_path / "none.parquet").rows == 0
 
 
 def test_encode__nested_columns_left_out_in_whole_or_part(tmp_path: Path) -> None:
