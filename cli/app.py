@@ -144,4 +144,6 @@ def _flush() -> bool:
         sys.stdout.flush()
     except BrokenPipeError:
         return False
+    except OSError:  # text that could not be printed before: its error was displayed
+        _drop_output(sys.stdout)
     return True

@@ -152,11 +152,15 @@ def test_stdout__takes_no_folder(folder: Path, run: Run) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["--version", "train --help", "plan things.parquet --json", "plan things.parquet"])
-def test_stdout__full(folder: Path, words: str) -> None:
+def test_stdout__full(folder: Path, words: str, unbuffered: str) -> None:
+    command = [sys.executable, "-m", "bigforest", *words.split()]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "bigforest", *words.split()]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, check=False)
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, check=False
+        )
     assert (ended.returncode, ended.stderr) == (2, "error: No space left on device: standard output\n")
 
 
