@@ -18,6 +18,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
     return {
         "forest": str(forest.directory),
         "target": spec.target.name,
+        "weight": spec.weight and spec.weight.name,
         "rows": spec.rows,
         "dropped": spec.dropped,
         "features": len(spec.features),

@@ -173,7 +173,8 @@ def _print(drawn: Table, needed: int = 0) -> None:
 
 def table_lines(facts: Facts) -> list[tuple[str, str]]:
     """Return the lines about the training table."""
-    dropped = f" (and {count(facts['dropped'])} without a target left out)" if facts["dropped"] else ""
+    lacking = "without a target" if facts["weight"] is None else "without a target or of weight 0"
+    dropped = f" (and {count(facts['dropped'])} {lacking} left out)" if facts["dropped"] else ""
     return [
         ("target", plain(facts["target"])),
         ("rows", count(facts["rows"]) + dropped),

@@ -323,6 +323,7 @@ def encode(
     return {
         "store": str(store.path),
         "target": store.spec.target.name,
+        "weight": store.spec.weight and store.spec.weight.name,
         "rows": store.rows,
         "dropped": store.spec.dropped,
         "features": len(store.spec.features),

@@ -56,13 +56,11 @@ def card(forest: Forest) -> list[str]:
         grown_on = "; ".join(f"{piece.forest} ({counted(piece.trees, 'tree')})" for piece in origin.merged)
     classes = f"{counted(len(forest.classes), 'class')}, {_list_values(forest.classes)}"
     target = "a number" if forest.is_regression else classes
+    lacking = "without a target or of weight 0" if spec.weight and spec.weight.name else "without a target"
     pairs = [
         ("target", f"{spec.target.name}: {target}"),
         ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
-        (
-            "rows",
-            f"{spec.rows:,}" + (f", and {spec.dropped:,} without a target left out" if spec.dropped else ""),
-        ),
+        ("rows", f"{spec.rows:,}" + (f", and {spec.dropped:,} {lacking} left out" if spec.dropped else "")),
         ("features", f"{len(spec.features):,}: {_list_values(spec.feature_names)}"),
         ("trees", f"{forest.trees:,}, family {config.family}"),
     ]

@@ -122,7 +122,16 @@ def test_train__rows_without_target_are_counted(run: Run, folder: Path) -> None:
     assert run.err == ""
     facts = json.loads(run.out)
     assert facts["notices"][0].startswith("4 rows")
-    assert (facts["rows"], facts["dropped"]) == (76, 4)
+    assert (facts["rows"], facts["dropped"], facts["weight"]) == (76, 4, None)
+    assert "76 (and 4 without a target left out)\n" in run("inspect", "gaps.forest").out
+
+
+def test_train__rows_of_weight_0_are_counted(run: Run, folder: Path) -> None:
+    frame().with_columns(weight=pl.int_range(pl.len()).clip(0, 1)).write_parquet("weighted.parquet")
+    run("train", "weighted.parquet", "--trees", "2", "--weight", "weight")
+    assert "79 (and 1 without a target or of weight 0 left out)\n" in run.out
+    run("encode", "weighted.parquet", "--weight", "weight", "--out", "w.store", "--json")
+    assert json.loads(run.out)["weight"] == "weight"
 
 
 def test_overwrite__replaces_a_forest_and_predictions(run: Run, folder: Path) -> None:
