@@ -235,7 +235,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
         check_dense(y)
         warn_of_order(X, y=y, sample_weight=sample_weight, groups=groups)
-        self._fit_outputs(X, outputs_of(y), sample_weight, groups)
+        self._fit_outputs(X, outputs_of(y, warn=True), sample_weight, groups)
         return self
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
@@ -333,7 +333,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         class_weights  option class_weight of each output, or "balanced_subsample"
         """
         frame, names = self._table(X)
-        groups = numpy_integers(groups)
+        groups = unmasked(numpy_integers(groups))
         check_consistent_length(frame, *targets)
         options = self._training_options(X, frame, names, sample_weight, class_weights)
         target_name = free_name("target", names)

@@ -270,9 +270,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         True
         """
         warn_of_order(X, y=y, sample_weight=sample_weight)
-        if _kind_of(joined([np.asarray(output) for output in outputs_of(y)])) == _CLASSES:
+        if _kind_of(truth := joined(outputs_of(y))) == _CLASSES:
             raise DataError(f"{_CLASSES} is not supported: {_NEEDED}; score each of forests_ by itself")
-        return float(ClassifierMixin.score(self, X, y, sample_weight))
+        return float(ClassifierMixin.score(self, X, truth, sample_weight))
 
     def _predict(self, X: Any, trees: Sequence[int] | None = None) -> NDArray[Any]:
         return self._of_largest(self._shares(X, trees))

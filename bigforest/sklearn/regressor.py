@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import NUMBER_CRITERIA
-from bigforest.sklearn.tables import joined, numbers_of
+from bigforest.sklearn.tables import joined, numbers_of, outputs_of
 
 
 @described
@@ -193,7 +193,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         True
         """
         warn_of_order(X, y=y, sample_weight=sample_weight)
-        return float(RegressorMixin.score(self, X, y, sample_weight))
+        return float(RegressorMixin.score(self, X, joined(outputs_of(y)), sample_weight))
 
     def _predict(
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()

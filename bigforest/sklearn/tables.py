@@ -21,6 +21,7 @@ from bigforest.source.in_memory import (
     frame_from_numpy,
     has_named_columns,
     is_matrix,
+    is_missing,
     is_sparse,
     package_of,
     plain_array,
@@ -116,8 +117,11 @@ def check_dense(y: Any) -> None:
         )
 
 
-def outputs_of(y: Any) -> list[Any]:
-    """Return the columns of a target, one for each output. With several, columns of frames keep their types."""
+def outputs_of(y: Any, *, warn: bool = False) -> list[NDArray[Any]]:
+    """Return the columns of a target, one for each output. With several, columns of frames keep their types.
+
+    warn  True to warn of a single output of shape [rows, 1], as scikit-learn does in `fit`.
+    """
     y = numpy_integers(y)
     if isinstance(y, pl.DataFrame):
         columns = y.get_columns()
@@ -126,10 +130,20 @@ def outputs_of(y: Any) -> list[Any]:
     elif package_of(y) == "pyarrow" and hasattr(y, "column_names"):
         columns = y.columns
     else:
-        y = unmasked(y)
-        array = np.asarray(y)
-        columns = list(array.T) if array.ndim == 2 else [y]
-    return columns if len(columns) > 1 else [column_or_1d(y, warn=True)]
+        y = _exact_array(unmasked(y))
+        columns = list(y.T) if y.ndim == 2 else [y]
+    return list(map(_exact_array, columns)) if len(columns) > 1 else [column_or_1d(_exact_array(y), warn=warn)]
+
+
+def _exact_array(column: Any) -> NDArray[Any]:
+    """Return an array of the values of a target. scikit-learn would make floats of nullable integers and booleans."""
+    array = np.asarray(column)
+    if array.dtype.kind == "T":
+        return array.astype(object)
+    if array.dtype.kind == "U" and isinstance(column, list | tuple):
+        cells = np.asarray(column, object)
+        return cells if any(map(is_missing, cells.ravel())) else array  # numpy writes NaN as text
+    return array
 
 
 def item_or_list(items: Sequence[Any]) -> Any:
@@ -149,23 +163,32 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.stack([column.astype(object) for column in columns] if mixed else columns, axis=1)
 
 
-def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
+def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     """Return the classes in ascending order, the class number of each row, and the labels as a column.
 
     Raises DataError for missing labels, and for classes that differ only in spaces around them.
     """
-    labels = np.asarray(y)
-    if labels.dtype.kind == "O" and any(label is None or type(label).__name__ == "NAType" for label in labels):
-        raise DataError("Input y contains None or NA, which is no class; drop these rows")
-    if labels.dtype.kind in "fO":
+    if _has_missing(labels):
+        raise DataError("Input y contains NaN, None, NA or NaT, which is no class; drop these rows")
+    if labels.dtype.kind == "f":
         assert_all_finite(labels, input_name="y")
-    check_classification_targets(y)
+    if labels.dtype.kind == "O" and (objects := [label for label in labels if not isinstance(label, str)]):
+        raise DataError(
+            f"Unknown label type: y has objects such as {shown(objects[0])}; convert y to one type, as text"
+        )
+    check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     in_forest = labels_in_forest(classes)
     if not (once := in_forest.is_unique()).all():
         alike = classes[in_forest.eq_missing(in_forest.filter(~once)[0]).to_numpy()].tolist()
         raise DataError(f"y has {alike[0]!r} and {alike[1]!r}, which are one class without the spaces; remove them")
     return classes, codes, labels_in_forest(labels)
+
+
+def _has_missing(labels: NDArray[Any]) -> bool:
+    if labels.dtype.kind in "mM":
+        return bool(np.isnat(labels).any())
+    return labels.dtype.kind == "O" and any(map(is_missing, labels))
 
 
 def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
@@ -180,14 +203,16 @@ def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
     return level_text(pl.Series([str(label) for label in labels.tolist()], dtype=pl.String))
 
 
-def numbers_of(y: Any) -> NDArray[np.float64]:
+def numbers_of(y: NDArray[Any]) -> NDArray[np.float64]:
     """Return the regression targets as float64. Raises DataError for dates and values that are not numbers."""
-    if np.asarray(y).dtype.kind in "mM":
+    if y.dtype.kind in "mM":
         raise DataError("y has dates or durations, and regression predicts numbers; convert them, in a unit you choose")
+    if _has_missing(y):
+        raise DataError("Input y contains NaN, None or NA, which is no number; drop these rows")
     try:
         numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     except (TypeError, ValueError) as error:
-        strange = [value for value in np.asarray(y, object).ravel() if value is not None and not _is_number(value)]
+        strange = [value for value in y.astype(object) if not _is_number(value)]
         if not strange:
             raise
         raise DataError(

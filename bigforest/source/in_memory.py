@@ -80,14 +80,16 @@ def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 
 def plain_array(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of numbers or objects, of any subclass, as a plain one; masked cells become NaN.
+    """Return an array of any subclass as a plain one; masked cells become NaN, and text and dates among them objects.
 
     Raises DataError as `as_doubles` does.
     """
     if type(array) is np.ndarray:
         return as_doubles(array)
     masked, plain = masked_cells(array), as_doubles(np.asarray(array))
-    return plain if masked is None else np.where(masked, np.nan, plain)
+    if masked is None or not masked.any():
+        return plain
+    return np.where(masked, np.nan, plain if plain.dtype.kind in "biufc" else plain.astype(object))
 
 
 def as_doubles(array: NDArray[Any]) -> NDArray[Any]:

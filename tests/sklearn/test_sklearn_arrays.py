@@ -134,3 +134,6 @@ def test_masked_cells__are_missing() -> None:
             kind().fit(X, np.ma.masked_array(target, mask=np.arange(len(Y)) == 3))
     with pytest.raises(ValueError, match="Input sample_weight contains NaN"):
         BigForestClassifier().fit(X, Y, sample_weight=np.ma.masked_array(Y + 1, mask=Y == 2))
+    words = np.array(["low", "mid", "high"])[Y][:, None]
+    ours = BigForestClassifier(n_estimators=3).fit(np.ma.masked_array(words, mask=X[:, :1] > 1.0), Y)
+    assert same(ours, BigForestClassifier(n_estimators=3).fit(np.where(X[:, :1] > 1.0, None, words), Y), words)

@@ -117,14 +117,39 @@ def test_docstring__describes_every_parameter_with_its_default(kind: type[BaseBi
 
 @pytest.mark.parametrize(
     "labels",
-    [Y, WORDS, WORDS.astype(object), Y == 1, Y.astype(float), Y.astype(np.uint8), pd.Series(WORDS), pl.Series(WORDS)],
-    ids=["int", "str", "object", "bool", "float", "uint8", "pandas", "polars"],
+    [
+        Y,
+        WORDS,
+        WORDS.astype(object),
+        Y == 1,
+        Y.astype(float),
+        Y.astype(np.uint8),
+        pd.Series(WORDS),
+        pl.Series(WORDS),
+        pd.Series(Y + 2**53, dtype="Int64"),
+        pd.array(Y, dtype="UInt8"),
+        pd.Series(Y == 1, dtype="boolean"),
+        pd.DataFrame({"y": pd.Series(Y == 1, dtype="bool[pyarrow]")}),
+        pd.Series(Y == 1, dtype="category"),
+        np.ma.array(Y + 2**53),
+    ],
+    ids=lambda labels: type(labels).__name__,
 )
+@pytest.mark.filterwarnings("ignore:A column-vector")
 def test_classes__of_every_type_come_back(labels: Any) -> None:
     ours = BigForestClassifier(n_estimators=8).fit(X, labels)
-    assert np.array_equal(ours.classes_, np.unique(np.asarray(labels)))
-    assert ours.predict(X).dtype.kind == np.asarray(labels).dtype.kind
+    expected = np.unique(np.asarray(labels))
+    assert np.array_equal(ours.classes_, expected) and ours.classes_.dtype == expected.dtype
+    assert ours.predict(X).dtype.kind == expected.dtype.kind
     assert ours.score(X, labels) > 0.9
+
+
+def test_target__of_types_that_numpy_does_not_convert() -> None:
+    wide, words = pl.Series(Y).cast(pl.Int128), WORDS.astype(np.dtypes.StringDType())
+    assert fitted().score(X, wide) == fitted().score(X, Y)
+    assert BigForestClassifier(2).fit(X, words).score(X, words) == BigForestClassifier(2).fit(X, WORDS).score(X, WORDS)
+    numbers = BigForestRegressor(2).fit(X, Y)
+    assert BigForestRegressor(2).fit(X, wide).score(X, wide) == numbers.score(X, Y)
 
 
 @pytest.mark.parametrize(
@@ -522,6 +547,7 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
         ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
         ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
         ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 missing value"),
+        ("Regressor", {}, {"groups": np.ma.array(Y, mask=np.arange(200) < 3)}, "groups has 3 missing values"),
         ("Classifier", {}, {"X": pd.DataFrame(X[:0]), "y": Y[:0]}, "X: the table has no rows"),
         ("Classifier", {"sampling": "balanced"}, {"groups": Y}, "drop groups or sampling"),
         ("Classifier", {"family": "subspace-cap"}, {"sample_weight": np.ones(200)}, "sample_weight is an option of"),
@@ -607,9 +633,21 @@ def test_trees__are_cut(kind: type[BaseBigForest], name: str, value: Any) -> Non
     assert name != "max_leaf_nodes" or max(size for size, _ in sizes) == 7
 
 
-def test_missing_classes__are_said_to_be_missing() -> None:
-    with pytest.raises(BigForestError, match="y contains None"):
-        BigForestClassifier().fit(X, pd.Series([None, *WORDS[1:]], dtype=object))
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.Series([None, *WORDS[1:]], dtype=object),
+        [float("nan"), *WORDS[1:].tolist()],
+        np.ma.array(WORDS, mask=Y == 0),
+        pd.Series([pd.NA, *(Y == 1)[1:]], dtype="boolean"),
+        np.array(["NaT", "2020-01-01", "2021-01-01"], "M8[s]")[Y],
+    ],
+    ids=lambda labels: type(labels).__name__,
+)
+def test_missing_classes__are_said_to_be_missing(labels: Any) -> None:
+    for estimator in (BigForestClassifier(), BigForestRegressor()):
+        with pytest.raises(BigForestError, match=r"y contains NaN, None|y has dates"):
+            estimator.fit(X, labels)
 
 
 def test_criteria__friedman_mse_is_the_variance() -> None:
@@ -697,7 +735,9 @@ def test_classes__with_spaces_around_them_are_kept() -> None:
     [
         (["a", "a ", "b"] * 5, "y has 'a' and 'a ', which are one class without the spaces"),
         ([" a", " b", "a", "b", "b"] * 3, "y has ' a' and 'a', which are one class without the spaces"),
-        (pd.Series(["a", pd.NA, "b"] * 5, dtype="string"), "y contains None or NA"),
+        (pd.Series(["a", pd.NA, "b"] * 5, dtype="string"), "y contains NaN, None, NA"),
+        (pd.cut(np.arange(15.0), 3), r"y has objects such as Interval.*, as text"),
+        (np.array(["a", 1, "b"] * 5, object), "y has objects such as 1; convert"),
     ],
 )
 def test_classifier__refuses_labels_that_a_forest_does_not_keep_apart(y: Any, message: str) -> None:
