@@ -18,6 +18,7 @@ from bigforest.options.values import check_flag
 from bigforest.planning.memory import Shape
 from bigforest.predict.certainty import category_codes
 from bigforest.predict.predictor import Predictions
+from bigforest.predict.rows import UnseenLevels
 from bigforest.predict.vote_rule import VoteRule, label_array, labels
 
 PREDICTION = "prediction"
@@ -144,8 +145,7 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
     """Return intervals or sets as columns; none if the rule requests neither."""
     if rule.conformal is None:
         return []
-    by = rule.category
-    categories = None if by is None else without_words(cells(rows, by), spec.missing_words)
+    categories = None if rule.category is None else _categories(rows, spec, rule.category)
     bounds = conformal_array(predictions, rule, categories)
     if not spec.target.classes:
         return [pl.Series(name, bounds[:, place]) for place, name in enumerate(rule.conformal_names)]
@@ -161,6 +161,22 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
     np.cumsum(bounds.sum(axis=1), out=ends[1:])
     lists = pa.LargeListArray.from_arrays(arrow_array(ends), plain.to_arrow())
     return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
+
+
+def _categories(rows: pl.DataFrame, spec: DataSpec, name: str) -> pl.Series:
+    return without_words(cells(rows, name), spec.missing_words)
+
+
+def count_unseen(rows: pl.DataFrame, spec: DataSpec, rule: VoteRule, tally: UnseenLevels) -> None:
+    """Count in `tally` the rows whose category was not in the training table.
+
+    Counts nothing unless intervals or sets are calibrated by a column, and `rows` has this column.
+    """
+    if isinstance(rule.conformal, ByCategory) and rule.conformal.column in rows.columns:
+        categories, levels = _categories(rows, spec, rule.conformal.column), rule.conformal.levels
+        tally.add(
+            rule.conformal.column, categories, category_codes(categories, levels, rule.conformal.dtype) == len(levels)
+        )
 
 
 def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:

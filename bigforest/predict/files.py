@@ -29,6 +29,7 @@ from bigforest.predict.columns import (
     PREDICTION,
     check_columns,
     check_proba,
+    count_unseen,
     prediction_names,
     prediction_shape,
     prediction_table,
@@ -325,6 +326,7 @@ class _Job:
             for batch in source.batches(names, passes.batch, begin, end) if source.rows else [source.columns(names)]:
                 with RowsNamed(begin, batch.height):
                     rows = reader.frame(batch, features, passes.used, tally)
+                    count_unseen(batch, spec, self.rule, tally)
                 yield begin, rows, batch
                 begin += batch.height
 

@@ -29,6 +29,7 @@ from bigforest.predict.columns import (
     check_category_in,
     check_columns,
     check_proba,
+    count_unseen,
     prediction_array,
     prediction_column,
     prediction_names,
@@ -186,6 +187,8 @@ def _predict_frame(
         start: int, stop: int, used: NDArray[np.int64], tally: UnseenLevels | None
     ) -> tuple[RowBatch, pl.DataFrame]:
         piece = frame.slice(start, stop - start)
+        if tally is not None:
+            count_unseen(piece, spec, rule, tally)
         return reader.frame(piece, features, used, tally), piece
 
     def shape(used: NDArray[np.int64]) -> Shape:
@@ -288,6 +291,7 @@ def expression(
         tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
         read = reader.frame(frame, features, used, tally)
         if tally is not None:
+            count_unseen(frame, spec, rule, tally)
             with warning_lock:  # a query calls this function for many batches, perhaps at the same time; warn once
                 if not warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
                     warned.append(True)

@@ -104,8 +104,8 @@ class UnseenLevels:
             with watching(listener) as listener:
                 listener(
                     Notice(
-                        f"levels that did not occur in training: {listed(many, _COLUMNS)}; splits cannot tell them "
-                        "apart, so check that these columns are written as in training"
+                        f"levels that did not occur in training: {listed(many, _COLUMNS)}; the forest cannot tell "
+                        "them apart, so check that these columns are written as in training"
                     )
                 )
         return bool(many)

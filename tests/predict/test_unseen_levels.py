@@ -108,3 +108,28 @@ def test_command_line__notes_unseen_levels_unless_quiet(
         assert not run(command, *given, *out, "--quiet").err
         (told,) = run.json(command, *given, *out)["notices"]
         assert "'Oslo'" in told
+
+
+def test_coverage_by__logs_many_unseen_categories(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They get the intervals of all rows. The column is no feature."""
+    codes = pl.DataFrame({"code": ["1", "2"] * 60})
+    table = codes.with_columns(x=pl.int_range(120), y=pl.int_range(120) * 7 % 50 / 1)
+    forest = bigforest.train(table, "y", trees=9, exclude=["code"])
+    asked = {"coverage": 0.5, "coverage_by": table["code"]}
+    new = table.with_columns(code=pl.col("code") + ".0").drop("y")
+    new.write_parquet(tmp_path / "new.parquet")
+    entries: list[Callable[[], Any]] = [
+        lambda: forest.predict(new, **asked),
+        lambda: forest.predict(new, **asked, memory="1GB"),
+        lambda: new.select(forest.expr(**asked)),
+        lambda: bigforest.predict_file(forest, tmp_path / "new.parquet", tmp_path / "p.parquet", **asked),
+    ]
+    for entry in entries:
+        caplog.clear()
+        entry()
+        (told,) = [record.getMessage() for record in caplog.records if record.name == "bigforest"]
+        assert "'code' in 100% of" in told and "('1.0', '2.0')" in told
+    caplog.clear()
+    forest.predict(new)
+    forest.predict(table, **asked)
+    assert not caplog.records
