@@ -20,7 +20,7 @@ CONFIG: dict[str, Choice] = {
     "max_leaf_nodes": option(int, "N", "Maximum number of leaves of a tree, grown best-first.  [default: unlimited]", panel="trees"),
     "min_impurity_decrease": option(float, "F", "Minimum decrease of impurity by a split, times the node's share of the bag.  [default: 0.0]", panel="trees"),
     "ccp_alpha": option(float, "F", "Prune subtrees whose splits decrease the impurity of the tree by at most this on average.  [default: 0.0]", panel="trees"),
-    "max_bins": option(str, "exact|INT", "Candidate thresholds per feature: all values, or at most INT bins by quantiles.  [default: exact]", panel="trees", read=number_or_word),
+    "max_bins": option(str, "exact|INT", "Candidate thresholds per feature: all values, or limits of at most INT bins of about as many rows each.  [default: exact]", panel="trees", read=number_or_word),
     "ranks": option(bool, None, "Split on ranks in the training table instead of values.  [default: off]", panel="trees"),
     "constants": option(str, "redraw|count", "Whether a feature that is constant in the node uses up a draw (count) or not (redraw).  [default: redraw]", panel="trees"),
     "vote": option(str, "soft|hard", "Average the class probabilities of the leaves (soft), or count one vote per tree (hard).  [default: soft]", panel="trees"),

@@ -156,7 +156,8 @@ class TrainOptions:
         min=2,
         max=MAX_BINS,
         metavar="exact|INT",
-        help="Candidate thresholds per feature: all values, or at most INT bins by quantiles.",
+        help="Candidate thresholds per feature: all values, or limits of at most INT bins of about as many rows each.",
+        more="All rows of a value are in one bin.",
     )
     ranks: bool = option(
         False,
