@@ -62,18 +62,20 @@ def words(text: str) -> str:
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table: first `left` columns of text, then columns of numbers.
 
-    Numbers are never broken, even in a narrow terminal.
+    Numbers are never broken: in a narrow terminal the headings are, and text is folded.
     """
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    columns = [[plain(cell) for cell in column] for column in zip(headings, *rows, strict=True)]
+    narrow = sum(max(map(len, column)) + _GAP for column in columns) > _console().width
     needed = 0
-    for position, heading in enumerate(headings):
-        longest = max((len(plain(row[position])) for row in rows), default=0)
-        text = position < left
-        width = min(_MIN_TEXT, longest) if text else max(longest, *map(len, plain(heading).split(" ")))
-        drawn.add_column(Text(plain(heading)), justify="left" if text else "right", overflow="fold", min_width=width)
+    for position, (heading, *cells) in enumerate(columns):
+        longest, text = max(map(len, cells), default=0), position < left
+        width = max(min(_MIN_TEXT, longest) if text else longest, *map(len, heading.split(" ")))
+        shown = Text(heading.replace(" ", "\n") if narrow else heading)
+        drawn.add_column(shown, justify="left" if text else "right", overflow="fold", min_width=width, no_wrap=not text)
         needed += width + _GAP
     for row in rows:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
@@ -167,7 +169,7 @@ def _print(drawn: Table, needed: int = 0) -> None:
     console = _console()
     console.width = max(console.width, needed)
     with console.capture() as capture:
-        console.print(drawn)
+        console.print(drawn, crop=False)
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()), color=True)
 
 

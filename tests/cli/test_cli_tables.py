@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,19 @@ def test_table__of_numbers_is_wider_than_a_narrow_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert [*lines[0].split(), *lines[1].split()] == ["standard", "feature", "decrease", "error"]
     assert [line.split()[-2:] for line in lines if "," in line] == [["1,234,567", "0.1234567"]] * 2
+
+
+@pytest.mark.parametrize("columns", [30, 35, 36, 42, 44, 45, 80])
+def test_table__shows_all_numbers_in_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    for name, setting in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": str(columns), "LINES": "9"}.items():
+        monkeypatch.setenv(name, setting)
+    row = ["grow", "1", "267 MB", "1.6 MB", "0.02 s"]
+    print_table(["stage", "trees per pass", "memory", "at least", "time"], [row])
+    shown = capsys.readouterr().out.splitlines()
+    assert re.split(" {2,}", shown[-1]) == row
+    assert max(map(len, shown)) <= max(columns, len("stage  trees  memory   least    time"))
 
 
 def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
