@@ -126,7 +126,7 @@ def feature_kinds(
         check_column(name, names, "categories")
         dtype = columns[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
-            odd = ", with numbers that are not whole" if dtype.is_float() else ""
+            odd = ", with numbers that are not whole" if dtype.is_float() or dtype == pl.Decimal else ""
             raise DataError(
                 f"{name!r} has type {dtype}{odd}; only text, whole numbers and booleans can be categories: cast it to "
                 "one"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.columns.types import divisor_of, nearest_floats, physical
+from bigforest.columns.types import cells, divisor_of, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api, reason
 from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import arrow_batches, find_files, may_be_csv, source_of_path
@@ -86,28 +86,44 @@ def open_source(
     if not source.rows and not reading.empty:
         where = data if isinstance(data, str | Path) else source.name
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
-    wide = [name for name in source.schema if reading.needs(name) and _is_wide(source, name)]
-    floats = [name for name, dtype in source.schema.items() if name in reading.categories and dtype.is_float()]
-    # Other libraries hold integers with missing values as floats.
-    coded = [name for name in floats if source.is_whole(name)]
-    return source.retyped(dict.fromkeys(wide, pl.Float64()) | dict.fromkeys(coded, pl.Int64()))
+    wide = {name: _narrowed(source, name) for name in source.schema if reading.needs(name)}
+    # Other libraries hold integers with missing values as floats, and databases as decimals.
+    coded = [
+        name
+        for name, dtype in source.schema.items()
+        if name in reading.categories and (dtype.is_float() or dtype == pl.Decimal) and source.is_whole(name)
+    ]
+    return source.retyped(
+        {name: dtype for name, dtype in wide.items() if dtype is not None} | dict.fromkeys(coded, pl.Int64())
+    )
 
 
-def _is_wide(source: Source, name: str) -> bool:
-    """Return True if a column of integers or decimals has a value of more than 64 bits, and float64 holds all values.
+def _narrowed(source: Source, name: str) -> pl.DataType | None:
+    """Return the type for a column of integers or decimals with a value of more than 63 bits: UInt64 for integers that
+    it holds, or Float64 if it holds all values. Return None for other columns.
 
     A float holds a value that equals it, or that is its shortest text, such as 0.1.
     """
     dtype = source.schema[name]
-    if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
-        return False
+    whole = dtype in (pl.Int128, pl.UInt128)
+    if not (whole or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
+        return None
+    if not source.exceeds(name, 2**63 - 1):
+        return None
+
+    def distinct() -> Iterator[pl.Series]:
+        for batch in source.batches([name], _BATCH_ROWS):
+            yield physical(cells(batch, name)).drop_nulls().unique()
+
+    if whole and all(not values.cast(pl.UInt64, strict=False).null_count() for values in distinct()):
+        return pl.UInt64()
     divisor = divisor_of(dtype)
-    return source.exceeds(name, 2**63 - 1) and all(
-        Fraction(number) * divisor == whole or Fraction(repr(number)) * divisor == whole
-        for batch in source.batches([name], _BATCH_ROWS)
-        for present in [physical(batch.to_series()).drop_nulls().unique()]
-        for whole, number in zip(present.to_list(), nearest_floats(present, divisor).tolist(), strict=True)
+    exact = all(
+        Fraction(number) * divisor == value or Fraction(repr(number)) * divisor == value
+        for values in distinct()
+        for value, number in zip(values.to_list(), nearest_floats(values, divisor).tolist(), strict=True)
     )
+    return pl.Float64() if exact else None
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:

@@ -252,9 +252,10 @@ class Source:
         return any(len((one.fill_nan(None) if one.dtype.is_float() else one).drop_nulls()) for one in columns)
 
     def is_whole(self, name: str) -> bool:
-        """Return True if all values of a column of floats are integers of 64 bits. Raises DataError."""
+        """Return True if all values of a column of floats or decimals are integers of 64 bits. Raises DataError."""
         for batch in self.batches([name], _BATCH_ROWS):
-            present = cells(batch, name).fill_nan(None).drop_nulls()
+            column = cells(batch, name)
+            present = (column.fill_nan(None) if column.dtype.is_float() else column).drop_nulls()
             whole = present.cast(pl.Int64, strict=False)
             if whole.null_count() or not (whole.cast(present.dtype) == present).all():
                 return False

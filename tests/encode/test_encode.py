@@ -428,6 +428,11 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {"categories": ["a"]},
         "'a' has type Float64, with numbers that are not whole; only text",
     ),
+    "decimals as categories": lambda: (
+        table(a=pl.Series([Decimal("0.5"), Decimal("1.0")])),
+        {"categories": ["a"]},
+        r"'a' has type Decimal\(.*\), with numbers that are not whole; only text",
+    ),
     "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
     "target as category": lambda: (
         table(),
@@ -448,9 +453,9 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         "'y' has type Int128; classes are integers of at most 64 bits: cast it to Int64 or String, or choose the task",
     ),
     "wide": lambda: (
-        table(a=pl.Series([2**63 + 1, 1], dtype=pl.Int128)),
+        table(a=pl.Series([2**64 + 1, 1], dtype=pl.Int128)),
         {},
-        r"a \(9223372036854775809 is an .* than 64 bits",
+        r"a \(18446744073709551617 is an .* than 64 bits",
     ),
 }
 

@@ -406,6 +406,8 @@ def test_train__categories_of_numbers_stay_categories_in_arrow(tmp_path: Path) -
     names = ["code", "gaps", "even"]
     forests = [bf.train(one, "target" if one is not tables[-1] else None, trees=2, seed=3) for one in tables]
     forests.append(bf.train(pl.from_arrow(table), "target", trees=2, seed=3, categories=names))
+    decimals = pl.from_pandas(frame).with_columns(pl.col("code", "gaps").cast(pl.Decimal(38, 2)))
+    forests.append(bf.train(decimals, "target", trees=2, seed=3, categories=names))
     for forest in forests:
         assert [feature.name for feature in forest.spec.features if feature.kind == "category"] == names
         pd.testing.assert_frame_equal(forest.predict_proba(frame), forests[0].predict_proba(frame))

@@ -230,6 +230,20 @@ def test_csv__long_numbers(tmp_path: Path) -> None:
     assert bf.train(tmp_path / "t.csv", "y", trees=2).features["dtype"].to_list() == ["UInt64"]
 
 
+def test_ndjson__integers_of_64_bits_without_a_sign(tmp_path: Path) -> None:
+    """Polars reads them as integers of 128 bits, which cannot be classes."""
+    labels = [3, 2**63 + 5]
+    rows = pl.DataFrame({"id": [2**63 + 4097 * row for row in range(30)], "y": labels * 15})
+    rows.write_ndjson(tmp_path / "t.ndjson")
+    assert read(tmp_path / "t.ndjson").dtypes == [pl.UInt64, pl.UInt64]
+    forest = bf.train(tmp_path / "t.ndjson", "y", trees=4, min_leaf=1, seed=1)
+    assert forest.classes == labels and forest.features["dtype"].to_list() == ["UInt64"]
+    other = bf.train(rows, "y", trees=4, min_leaf=1, seed=1)
+    assert forest.predict_proba(rows).equals(other.predict_proba(rows))
+    scores = bf.predict_file(forest, tmp_path / "t.ndjson", tmp_path / "out.parquet")
+    assert scores.scored == 30 and scores.accuracy == forest.score(rows)
+
+
 @pytest.mark.parametrize("first", ["1", "001", "2020-01-01", "12:30", "true", "NA", "2020-01-01 12:30", "x", "", "2.5"])
 @pytest.mark.parametrize("second", ["7", "2021-02-03", "NA", "y", "false", "2020-01-01 12:30:10"])
 def test_csv__files_of_a_folder_are_read_as_one_file(first: str, second: str, tmp_path: Path) -> None:
