@@ -10,6 +10,7 @@ import polars as pl
 
 from bigforest.columns.dataspec import FeatureSpec
 from bigforest.errors import counted
+from bigforest.explain.tables import Explanation
 from bigforest.plot.draw import (
     COLORS,
     DEEP,
@@ -151,9 +152,10 @@ def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
-    """Draw bars of the most important features."""
+def importance_chart(explanation: Explanation, kind: str) -> Any:
+    """Draw bars of the most important features; kind: name of the table."""
     alt = altair()
+    importance = explanation[kind]
     table = importance_table(importance)
     base = chart_of(table).encode(
         y=alt.Y("feature:N", title=None, sort=table["feature"].to_list()),
@@ -162,7 +164,8 @@ def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
     axis = alt.Axis(format="~s", tickCount=6) if largest >= 10_000 else alt.Axis(tickCount=6)  # type: ignore[operator]
     bars = base.mark_bar().encode(x=alt.X("importance:Q", title="importance", axis=axis))
     spread = base.mark_rule(color=INK).encode(x=alt.X("lower:Q", title="importance"), x2=alt.X2("upper"))
-    caption = ["lines are two standard errors to each side, over the trees"]
+    sample = "trees" if f"{kind}-trees" in explanation.tables else "rows"  # rows: of whole predictions, by all trees
+    caption = [f"lines are two standard errors to each side, over the {sample}"]
     if importance.height > table.height:
         caption.append(f"the {table.height} most important of {importance.height} features")
     return finish_chart(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)

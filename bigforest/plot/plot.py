@@ -435,8 +435,7 @@ class Pictures:
 
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
-        explanation = self.explain(kind, data)
-        return importance_chart(explanation[kind], kind)
+        return importance_chart(self.explain(kind, data), kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._class_option(label)

@@ -513,16 +513,15 @@ def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[
 
 def _importance(forest: Forest, explained: Explanation) -> list[str]:
     """Return pieces of HTML: the importance by permutation, if it was computed, and by the decrease of impurity."""
-    drawn = importance_chart(explained["importance"], "importance")
+    drawn = importance_chart(explained, "importance")
     pieces = [page.picture(drawn, "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
     if forest.config.boosts:
         return [*pieces, page.text(f"{note}; other importances are not available with boosting.")]
     if "permutation" not in explained.tables:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    importance = explained["permutation"]
-    rows = importance.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
-    drawn = importance_chart(importance, "permutation")
+    rows = explained["permutation"].sort("importance", descending=True, nulls_last=True).head(_SHOWN)
+    drawn = importance_chart(explained, "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
         page.html_table(rows.columns, rows.rows()),

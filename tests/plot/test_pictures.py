@@ -136,6 +136,16 @@ def test_waterfall__of_a_boosted_stage_is_of_scores() -> None:
     assert end == pytest.approx(np.log(share / (1 - share)), abs=1e-9)
 
 
+@pytest.mark.parametrize(("refine", "sample"), [(3, "rows"), ("off", "trees")])
+def test_permutation__says_over_what_its_errors_are(refine: Any, sample: str) -> None:
+    frame = table(classes=2)
+    forest = bf.train(frame, target="y", trees=6, threads=1, refine=refine)
+    titles = [
+        drawn.to_dict()["title"]["subtitle"][0] for drawn in (forest.plot.permutation(frame), forest.plot.importance())
+    ]
+    assert [title.split()[-1] for title in titles] == [sample, "trees"]
+
+
 @pytest.mark.parametrize("name", ["roc", "precision_recall", "reliability"])
 def test_scores__of_the_positive_class_that_was_chosen(grown: Any, name: str) -> None:
     forest, _ = grown
