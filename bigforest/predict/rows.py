@@ -552,7 +552,7 @@ class Reader:
             found = np.isin(matrix, self._missing_numbers.to_numpy().astype(np.float32 if single else np.float64))
             matrix = np.where(found, np.nan, matrix) if found.any() else matrix
         features, dtype = self.spec.features, matrix.dtype
-        if dtype.kind == "O" or (dtype.kind == "U" and self._categories):
+        if dtype.kind == "O" or (dtype.kind in "UT" and self._categories):
             rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
             return self._as_split(rows, used)
         if self._categories:

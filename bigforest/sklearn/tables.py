@@ -70,10 +70,15 @@ def numpy_integers(values: Any) -> Any:
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
-    """Convert an array, or a list of rows, to an array of objects if it has objects or text; else return None."""
+    """Convert an array, or a list of rows, to an array of objects if it has objects or text; else return None.
+
+    Missing cells of any kind become NaN: numpy makes no float of NA and NaT.
+    """
     cells = table_of_list(X)
-    mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
-    return np.asarray(cells, object) if mixed else None
+    if not is_matrix(cells) or cells.ndim != 2 or cells.dtype.kind not in "OUT":
+        return None
+    objects = np.asarray(cells, object)
+    return np.where(np.frompyfunc(is_missing, 1, 1)(objects).astype(bool), np.nan, objects)
 
 
 def has_text(cells: NDArray[np.object_]) -> bool:

@@ -186,8 +186,8 @@ def _pandas_series(column: Any) -> pl.Series:
     categories: Any = getattr(dtype, "categories", None)
     if type(getattr(categories, "dtype", None)).__name__ in ("IntervalDtype", "PeriodDtype"):  # as of pandas.cut
         return _pandas_series(column.cat.rename_categories(str))
-    # Polars would turn seconds beyond the range of milliseconds into wrong times.
-    if not _is_object(dtype) and "[s" not in str(dtype):
+    # Polars would turn seconds beyond the range of milliseconds into wrong times, and panics at decimals of 256 bits.
+    if not _is_object(dtype) and "[s" not in str(dtype) and "decimal256" not in str(dtype):
         with contextlib.suppress(*_PANDAS_FAULTS):
             series: Any = pl.from_pandas(column.rename(None))
             if getattr(dtype, "ordered", False) and all(type(word) is str for word in categories):
@@ -688,7 +688,7 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
         return data
     if is_matrix(data):
         names = numbered_names(data)
-        if data.dtype.kind in "OU" and names:
+        if data.dtype.kind in "OUT" and names:
             return _frame_of_columns({name: data[:, place] for place, name in enumerate(names)}, reading)
         return frame_from_numpy(data, names)
     if isinstance(data, np.ndarray):

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.columns.types import codes_by_column, flat_columns, kind_of, level_codes, numbers, type_name
 from bigforest.errors import DataError
+from bigforest.events import silent
 from bigforest.planning.sizes import USUAL, Limits
 from tests.encode.test_encode import content, encoded
 from tests.naive import encode as naive
@@ -259,6 +260,17 @@ def test_predict__offsets_with_minutes_are_times_in_utc(tmp_path: Path) -> None:
         assert np.array_equal(pl.DataFrame(forest.predict_proba(given_table)).to_numpy(), expected)
     with pytest.raises(DataError, match="column 'x' cannot be read"):
         forest.predict(table.set_column(0, "x", table["x"].cast(pa.timestamp("us", "+99:99"))))
+
+
+def test_decimals_of_256_bits__of_pandas_are_numbers(capfd: pytest.CaptureFixture[str]) -> None:
+    """Polars would panic, and print where."""
+    quarters = pa.array([None if place % 5 == 0 else Decimal(place) / 4 for place in range(60)])
+    backed = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(quarters.cast(pa.decimal256(40, 2)))})
+    y = np.arange(60) % 7 > 3
+    forest = bigforest.train((backed, y), trees=3, listener=silent)
+    plain = bigforest.train((pl.DataFrame({"a": quarters.cast(pa.float64())}), y), trees=3, listener=silent)
+    assert np.array_equal(forest.predict_proba(backed).to_numpy(), plain.predict_proba(backed).to_numpy())
+    assert not capfd.readouterr().err
 
 
 def test_runs_and_long_doubles__are_their_values() -> None:

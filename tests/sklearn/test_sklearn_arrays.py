@@ -99,7 +99,9 @@ def test_arrays_with_text__give_the_forest_of_the_frame(missing: Any) -> None:
 
 def test_arrays_with_text__have_columns_of_one_type() -> None:
     words = GAPPED.select("text", "c").fill_null("none").to_numpy().astype(str)
-    assert BigForestClassifier(2).fit(words, Y).forest_.spec.features[0].kind == "category"
+    ours = BigForestClassifier(2).fit(words, Y)
+    assert ours.forest_.spec.features[0].kind == "category"
+    assert same(ours, BigForestClassifier(2).fit(words.astype(np.dtypes.StringDType()), Y), words)
     cells = np.array(GAPPED.rows(), object)
     cells[0, 0] = "much"
     with pytest.raises(BigForestError, match="x0 is not a column of one type"):
@@ -110,8 +112,17 @@ def test_arrays_with_text__have_columns_of_one_type() -> None:
 def test_arrays_with_text__after_a_cell_that_is_no_number(first: Any) -> None:
     cells = np.array([[first, word] for word in GAPPED["text"].fill_null("none")], object)
     assert BigForestClassifier(2).fit(cells, Y).forest_.spec.features[-1].kind == "category"
-    with pytest.raises(TypeError):  # without text it is no table of texts
-        BigForestClassifier(2).fit(cells[:, :1], Y)
+    if isinstance(first, date):
+        with pytest.raises(TypeError):  # without text it is no table of texts
+            BigForestClassifier(2).fit(cells[:, :1], Y)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_arrays_of_objects__have_missing_numbers(missing: Any) -> None:
+    gaps = np.where(X > 1.0, np.nan, X)
+    cells = np.where(X > 1.0, missing, X.astype(object))
+    own, ours = BigForestClassifier(2).fit(gaps, Y), BigForestClassifier(2).fit(cells, Y)
+    assert np.array_equal(ours.predict_proba(cells.tolist()), own.predict_proba(gaps))
 
 
 def test_infinite_values__are_refused() -> None:

@@ -367,6 +367,10 @@ def test_train__text_of_any_length_in_numpy() -> None:
     assert bf.train(own, "y", trees=3, min_level=1).predict_proba(own).equals(forest.predict_proba(plain))
     gaps = {"word": np.array([None, "up"], kind)}
     assert forest.predict_proba(gaps).equals(forest.predict_proba({"word": [None, "up"]}))
+    of_rows = [np.array(words, dtype)[:, None] for dtype in (kind, str)]
+    forests = [bf.train((rows, plain["y"]), trees=3, min_level=1) for rows in of_rows]
+    shares = [one.predict_proba(rows) for one in forests for rows in of_rows]
+    assert all(np.array_equal(each, shares[0]) for each in shares)
 
 
 def test_train__categories_of_numbers_in_an_order_of_their_own(tmp_path: Path) -> None:
