@@ -290,7 +290,8 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
     source = source_of_files(copies, name, spool_bytes(size), path)
     if typed is not None:
         merged = dict.fromkeys([*typed.merged, *_merged_numbers(source, texts, reading)])
-        notices += _doubtful_types(typed._replace(merged=list(merged)), reading)
+        days = _unclear_days(source, typed.days, reading)
+        notices += _doubtful_types(typed._replace(merged=list(merged), days=days), reading)
     return replace(source, notices=tuple(notices))
 
 
@@ -311,6 +312,19 @@ def _merged_numbers(source: Source, scans: Sequence[Scan], reading: Reading) -> 
     with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
         found = scan_parquet(source.files).select(beyond).collect(engine="streaming").row(0, named=True)
         return [name for name, is_beyond in found.items() if is_beyond and has_merged(scans, name, source.rows)]
+    return []
+
+
+def _unclear_days(source: Source, names: Sequence[str], reading: Reading) -> list[str]:
+    """Return those columns of dates in which no day is above 12, so that it could be the month.
+
+    In new rows, all columns are clear: they are read as in training.
+    """
+    if not names or reading.needed is not None:
+        return []
+    with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
+        last = scan_parquet(source.files).select(columns_named(names).dt.day().max()).collect(engine="streaming")
+        return [name for name, day in last.row(0, named=True).items() if reading.needs(name) and day <= 12]
     return []
 
 
@@ -348,6 +362,11 @@ def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
             f"these columns are numbers with more digits than float64 holds, so that different ones are equal: "
             f"{listed([*map(repr, merged)])}; if they are codes, write them with a letter, as z123.5, and the columns "
             "are text"
+        )
+    if typed.days:
+        yield (
+            f"these columns are dates with the day first, as 03/04/2024 for 3 April, and no day in them is above 12: "
+            f"{listed([*map(repr, typed.days)])}; if the month is first, write them as 2024-03-04"
         )
     known = {*reading.numbers, *reading.categories}
     if padded := [name for name in typed.padded if reading.needs(name) and name not in known]:

@@ -104,12 +104,17 @@ def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
     return tuple(Form(one, marked) for one in parse for marked in (False, True))
 
 
-_DAY_FIRST = "%d-%m-%Y", "%d.%m.%Y"
+_DAY_FIRST = "%d-%m-%Y"  # some people write months first in this form, but not with dots
+_DOTTED = "%d.%m.%Y"
+_TIMES = "%H:%M:%S%.f", "%H:%M"
+_DAYS_FIRST = day_in(_DAY_FIRST), moment_in(_DAY_FIRST, *_TIMES)
 _DATES = _with_missing_words(
     DAY,
-    *map(day_in, _DAY_FIRST),
+    _DAYS_FIRST[0],
+    day_in(_DOTTED),
     MOMENT,
-    *(moment_in(day, "%H:%M:%S%.f", "%H:%M") for day in _DAY_FIRST),
+    _DAYS_FIRST[1],
+    moment_in(_DOTTED, *_TIMES),
     ZONED_MOMENT,
     clock_time,
 )
@@ -341,6 +346,7 @@ class TypedScans(NamedTuple):
     twice   columns of floats with a number written in two ways, as 1.1 and 1.10, in the first 1,000 rows
     padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
     merged  columns of floats in which different numbers are one float: those found in the first 1,000 rows
+    days    columns of dates and datetimes whose texts have the day first, as 15/03/2024
     """
 
     scans: list[Scan]
@@ -348,6 +354,7 @@ class TypedScans(NamedTuple):
     twice: Sequence[str] = ()
     padded: Sequence[str] = ()
     merged: Sequence[str] = ()
+    days: Sequence[str] = ()
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
@@ -386,8 +393,9 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     codes = [name for name, form in form_of.items() if form == _CODES]
     floats = [name for name, form in form_of.items() if form.parse is _FLOAT]
     padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
+    days = [name for name, form in form_of.items() if form.parse in _DAYS_FIRST]
     typed_scans = [(scan, dict(scan.collect_schema())) for scan in typed]
-    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats))
+    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats), days)
 
 
 def _without_words(names: Collection[str], words: Sequence[str]) -> pl.Expr:

@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 import bigforest as bf
 from bigforest.errors import DataError
 from bigforest.source.open import open_source
+from bigforest.source.source import Reading
 from bigforest.source.text import has_whole_lines
 
 
@@ -228,6 +229,30 @@ def test_csv__long_numbers(tmp_path: Path) -> None:
     )
     rows.write_csv(tmp_path / "t.csv")
     assert bf.train(tmp_path / "t.csv", "y", trees=2).features["dtype"].to_list() == ["UInt64"]
+
+
+@pytest.mark.parametrize(
+    ("form", "days", "noticed"),
+    [
+        ("%d/%m/%Y", [1, 12], True),
+        ("%d-%m-%Y %H:%M", [1, 12], True),
+        ("%d/%m/%Y", [1, 13], False),
+        ("%d.%m.%Y", [1, 12], False),
+        ("%Y-%m-%d", [1, 12], False),
+    ],
+)
+def test_csv__dates_whose_month_could_be_first_are_noticed(
+    form: str, days: list[int], noticed: bool, tmp_path: Path
+) -> None:
+    """Dates of the first of each month, written with the month first, would be days of January."""
+    dates = [date(2000 + k % 20, 1 + k % 12, days[k % 60 == 59]) for k in range(1200)]
+    table = pl.DataFrame({"day": [day.strftime(form) for day in dates], "y": [k % 2 for k in range(1200)]})
+    table.write_csv(tmp_path / "t.csv")
+    source = open_source(tmp_path / "t.csv", scratch=tmp_path)
+    assert source.column("day").cast(pl.Date).to_list() == dates
+    assert ["the day first, as 03/04/2024 for 3 April" in message for message in source.notices] == [True] * noticed
+    asked = Reading(needed=frozenset({"day"}))  # new rows are read as in training
+    assert not open_source(tmp_path / "t.csv", scratch=tmp_path, reading=asked).notices
 
 
 def test_ndjson__integers_of_64_bits_without_a_sign(tmp_path: Path) -> None:
