@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 # `explain` call the public functions of the package, which loads them when they are first used.
 import bigforest
 from bigforest.columns.dataspec import DataSpec
-from bigforest.errors import ConfigError, api, counted
+from bigforest.errors import ConfigError, FormatError, api, counted
 from bigforest.events import Listener, Notice
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.forest.files import read_boosting, read_features
@@ -130,6 +130,16 @@ class Forest:
                 content = {str(path.relative_to(files.directory)): path.read_bytes() for path in files.paths}
             return _unpacked, (content, changes)
         return _reopened, (str(files.directory), None if files.stamp is None else files.stamp.digest, changes)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        """Return the contents of the files by name, for libraries that save objects without pickle, as skops does."""
+        with TemporaryFolder(None) as home:
+            self.write(home / "forest")
+            written = ForestFiles.open(home / "forest")
+            return {str(path.relative_to(written.directory)): path.read_bytes() for path in written.paths}
+
+    def __setstate__(self, content: dict[str, bytes]) -> None:
+        self.__init__(_unpacked(content).files)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
@@ -996,15 +1006,21 @@ class Forest:
 _Changes = tuple[Any, ...]
 
 
-def _unpacked(content: dict[str, bytes], changes: _Changes) -> Forest:
-    """Return the forest whose files have these contents, in a temporary folder of this process."""
+def _unpacked(content: dict[str, bytes], changes: _Changes | None = None) -> Forest:
+    """Return the forest whose files have these contents, in a temporary folder of this process.
+
+    Raises FormatError for a file outside the folder of the forest.
+    """
     home = TemporaryFolder(None)
     try:
         for name, data in content.items():
             path = home.path / name
+            if ".." in path.parts or not path.is_relative_to(home.path):
+                raise FormatError(f"a forest has no file {name!r}; this content is damaged, or no forest")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        return Forest(ForestFiles.open(home.path, home).with_choices(*changes))
+        files = ForestFiles.open(home.path, home)
+        return Forest(files if changes is None else files.with_choices(*changes))
     except BaseException:
         home.remove()
         raise

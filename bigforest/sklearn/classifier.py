@@ -85,7 +85,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     are used as in `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
-    loaded: open only pickles that you trust, and use `forest_.write` to share forests.
+    loaded: open only pickles that you trust. `forest_.write` and skops write no pickle.
 
     Examples
     --------

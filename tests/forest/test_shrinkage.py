@@ -161,6 +161,13 @@ def _table() -> pl.DataFrame:
     return pl.DataFrame({"a": x[0], "b": x[1], "y": np.where(x[0] + draw.normal(0, 0.4, 150) > 0.5, "u", "v")})
 
 
+def without_pickle(forest: bf.Forest) -> bf.Forest:
+    """The forest after it has been saved and loaded as skops does."""
+    other = bf.Forest.__new__(bf.Forest)
+    other.__setstate__(forest.__getstate__())
+    return other
+
+
 def test_lambda_is_kept_in_the_run_and_goes_wherever_the_forest_goes(forest: bf.Forest, tmp_path: Path) -> None:
     frame = _table()
     expected = forest.predict_proba(frame)
@@ -168,7 +175,8 @@ def test_lambda_is_kept_in_the_run_and_goes_wherever_the_forest_goes(forest: bf.
     plain = forest.shrink(0)
     assert not plain.predict_proba(frame).equals(expected)
     assert plain.nodes.collect().equals(forest.nodes.collect())
-    for other in (plain.shrink(3.0), pickle.loads(pickle.dumps(forest)), pickle.loads(pickle.dumps(plain.shrink(3)))):
+    pickled = (pickle.loads(pickle.dumps(each)) for each in (forest, plain.shrink(3)))
+    for other in (plain.shrink(3.0), *pickled, without_pickle(forest), without_pickle(plain.shrink(3))):
         assert other.predict_proba(frame).equals(expected)
     forest.write(tmp_path / "copy")
     plain.write(tmp_path / "plain")

@@ -326,3 +326,9 @@ def test_table__integers_of_128_bits_are_read(tmp_path: Path) -> None:
     frame = rows().with_columns(wide=pl.int_range(pl.len()).cast(pl.Int128))
     frame.write_parquet(tmp_path / "t.parquet")
     assert bigforest.train(tmp_path / "t.parquet", "y", trees=1).spec.features[3].dtype == "Int128"
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "trees/../../elsewhere", str(Path.home() / "elsewhere")])
+def test_state__writes_no_file_outside_the_forest(name: str) -> None:
+    with pytest.raises(FormatError, match=r"a forest has no file .*elsewhere"):
+        bigforest.Forest.__new__(bigforest.Forest).__setstate__({name: b""})
