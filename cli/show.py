@@ -92,13 +92,17 @@ def count(number: int, noun: str = "") -> str:
 def rounded(value: float | None, error: float) -> str:
     """Return a number rounded to the first digit of its standard error, or to the second if the first is 1 or 2.
 
-    Without a standard error (0, infinite or nan) it has six significant digits. None is "unknown".
+    Without a standard error (0, infinite or nan) it has six significant digits. None is "unknown". Numbers below
+    0.000001 and from 10**15 on are such as 6.1e-10.
     """
     if value is None:
         return "unknown"
     if not (math.isfinite(value) and 0.0 < error < math.inf):
         return f"{value:.6g}"
     places = -math.floor(math.log10(error / 3.0))
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    if not -6 <= magnitude < 15 and places + magnitude >= 0:
+        return f"{value:.{places + magnitude}e}"
     return f"{round(value, places):,.{max(0, places)}f}"
 
 

@@ -172,6 +172,12 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypa
     [
         *((0.046667, 0.017, "0.047"), (0.046667, 0.04, "0.05"), (2510.4, 160.0, "2,510"), (2510.4, 320.0, "2,500")),
         *((0.5, 0.0, "0.5"), (float("inf"), 1.0, "inf"), (None, 1.0, "unknown")),
+        *(
+            (6.13e-10, 1.4e-11, "6.13e-10"),
+            (1.005e19, 4e18, "1.0e+19"),
+            (1e-12, 0.02, "0.000"),
+            (-2e15, 3e13, "-2.00e+15"),
+        ),
     ],
 )
 def test_rounded__to_the_place_of_the_standard_error(value: float | None, error: float, text: str) -> None:
