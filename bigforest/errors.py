@@ -14,8 +14,9 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 # Encloses a marked name: the control character "unit separator", which no option and no readable text contains.
 _MARK = "\x1f"
@@ -252,6 +253,15 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun: 1 tree, 12,345 trees, 2 classes, 2 leaves."""
     plural = "leaves" if noun == "leaf" else f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def similar_names(name: str, names: Collection[str], cutoff: float = 0.75) -> list[str]:
+    """Return the names that differ only in case or in spaces around them; if there are none, up to 3 similar names.
+
+    cutoff  least similarity, from 0 to 1.
+    """
+    same = sorted(other for other in names if other.strip().lower() == name.strip().lower())
+    return same or get_close_matches(name, sorted(names), n=3, cutoff=cutoff)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

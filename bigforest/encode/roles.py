@@ -24,7 +24,7 @@ from bigforest.columns.types import FlatColumn, flat_columns, is_feature_type, i
 from bigforest.encode.rows import check_group, check_weight
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
-from bigforest.errors import DataError, api, listed
+from bigforest.errors import DataError, api, listed, similar_names
 from bigforest.options.train_config import TrainConfig, check_axes_from, check_features
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
@@ -182,9 +182,9 @@ def find_target(columns: Collection[str], requested: str | None) -> str:
 def check_column(name: str, columns: Collection[str], role: str) -> None:
     """Raise DataError, naming similar columns, if `name` is not among `columns`."""
     if name not in columns:
-        near = get_close_matches(name, list(columns), n=3)
+        near = similar_names(name, columns, cutoff=0.6)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
-        if all(part.strip() in columns for part in name.split(",")):
+        if "," in name and all(part.strip() in columns for part in name.split(",")):
             hint = "give each of these columns by itself"
         raise DataError(f"there is no column {name!r} for {api(role)}; {hint}{_header_advice(columns)}")
 

@@ -7,9 +7,8 @@ occur in training.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, cached_property
 from itertools import islice, pairwise
 from pathlib import Path
@@ -32,7 +31,7 @@ from bigforest.columns.types import (
     numbers,
     without_words,
 )
-from bigforest.errors import DataError, api, counted, listed, shown
+from bigforest.errors import DataError, api, counted, listed, shown, similar_names
 from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.sizes import USUAL
@@ -416,7 +415,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     found = locate_columns(schema, [(feature.name, feature.table_column) for feature in features])
     missing = [feature.name for feature, column in zip(features, found, strict=True) if column is None]
     if missing:
-        near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
+        near = similar_names(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
         if missing[0] in schema:  # the column is nested now, but was not nested in training
@@ -436,12 +435,6 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
     return FeatureMap(spec, located)
-
-
-def _alike(name: str, columns: Collection[str]) -> list[str]:
-    """Return the columns whose names differ only in case or in spaces around them; if there are none, similar names."""
-    same = sorted(column for column in columns if column.strip().lower() == name.strip().lower())
-    return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
 
 def _is_comparable(dtype: pl.DataType, trained: str) -> bool:

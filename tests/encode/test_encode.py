@@ -387,7 +387,7 @@ def table(**columns: Any) -> pl.DataFrame:
 Wrong = tuple[pl.DataFrame, dict[str, Any], str]
 WRONG: dict[str, Callable[[], Wrong]] = {
     "no target": lambda: (table().rename({"y": "late"}), {}, "no column is named .* or y; .* x, late"),
-    "unknown target": lambda: (table(), {"target": "Y"}, "no column 'Y' for target; the columns are x, y"),
+    "unknown target": lambda: (table(), {"target": "late"}, "no column 'late' for target; the columns are x, y"),
     "unknown separator": lambda: (
         pl.DataFrame({"x~y": ["1~2"]}),
         {"target": "y"},
@@ -433,6 +433,8 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {"categories": ["a"]},
         r"'a' has type Decimal\(.*\), with numbers that are not whole; only text",
     ),
+    "near in case": lambda: (table(late=[0, 1]), {"target": "LATE"}, "for target; did you mean 'late'"),
+    "near but for spaces": lambda: (table(late=[0, 1]), {"target": " late"}, "for target; did you mean 'late'"),
     "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
     "target as category": lambda: (
         table(),
