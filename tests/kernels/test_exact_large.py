@@ -10,6 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bigforest.grow.row_codes import by_rows
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.node_scan import MOST_BUCKETS, heavy_buckets, most_buckets
+from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.scan.impurity import GINI, VARIANCE
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.builder import Roots, Rules
+from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from tests.grown import check_large_tree
 from tests.naive.split import SCORES
@@ -156,3 +164,50 @@ def test_grow_tree__large_checkerboard_has_nothing_but_ties(impurity: str) -> No
     target = values.sum(axis=1).astype(np.int64) % 2
     config = TrainConfig(impurity=impurity, bootstrap=False, mtry="all", max_depth=8)
     check_large_tree(Data(values, target), config)
+
+
+@kernel
+def _buckets(n, most, rows):
+    return heavy_buckets(n, np.uint64(64), most, rows)
+
+
+def test_heavy_buckets__grows_by_the_root_of_the_rows() -> None:
+    room = [int(_buckets(np.uint64(4**k), np.uint64(1024), np.uint64(8))) for k in range(16)]
+    assert room[:9] == [64, 64, 64, 64, 64, 128, 512, 1024, 1024]
+    assert room[9:] == [2**k for k in range(10, 17)]
+    for rows in [1, 2**18, 2**18 + 1, 2**22 + 1, 2**24 - 1, 2**31]:
+        assert _buckets(np.uint64(rows), np.uint64(MOST_BUCKETS), np.uint64(1)) <= most_buckets(rows)
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(2, 2**22 + 1000), (3, 300_000), (300, 300_000), (1, 300_000)])
+def test_grow__best_split_of_many_rows(classes: int, rows: int) -> None:
+    """More rows than the usual number of buckets is for; 1: numbers. Noise, of which most buckets are opened."""
+    draw = np.random.default_rng(classes)
+    matrix = np.array([draw.permutation(rows) for _ in range(2)], np.uint32)
+    codes = Codes(
+        np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16), matrix, np.array([[4, 0], [4, 1]], np.uint32)
+    )
+    kind = draw.integers(0, max(classes, 2), rows)
+    value = draw.integers(-1000, 1000, rows) - kind[0]
+    for array in (*codes, value):
+        array.flags.writeable = False  # as in a store
+    target = ClassTarget(classes, None) if classes > 1 else RegressionTarget(value)
+    items = np.arange(rows, dtype=np.uint64) << np.uint64(32) | np.uint64(1)
+    if classes > 1:
+        items |= kind.astype(np.uint64) << np.uint64(16)
+    rules = Rules(2, GINI if classes > 1 else VARIANCE, 1, 2, 1, True)
+    tree, _ = grow(codes, by_rows(codes), items, target, Roots.single(rows, np.uint64(5)), rules)
+    best = [_best_split(kind if classes > 1 else value, classes, np.argsort(column)) for column in matrix]
+    feature = int(np.argmax([score for score, _ in best]))
+    assert abs(best[0][0] - best[1][0]) > 1e-9 * best[0][0]
+    assert (tree.feature[0], tree.left_code[0]) == (feature, best[feature][1])
+
+
+def _best_split(target: NDArray[np.int64], classes: int, order: NDArray[np.intp]) -> tuple[float, int]:
+    """Return the highest score of a split of rows with different codes, and the code on its left, from every split."""
+    left = np.arange(1.0, order.size)
+    right, score = order.size - left, np.zeros(order.size - 1)
+    for number in range(classes):
+        part = np.cumsum((target[order] == number) if classes > 1 else target[order] - target.mean())
+        score += part[:-1] ** 2 / left + (part[-1] - part[:-1]) ** 2 / right
+    return float(score.max()), int(score.argmax())

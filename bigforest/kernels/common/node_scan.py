@@ -7,12 +7,13 @@ node.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
 
@@ -26,7 +27,7 @@ ZERO_I64 = np.int64(0)
 BITS16 = np.uint64(0xFFFF)
 BITS32 = np.uint64(0xFFFFFFFF)
 
-# Most buckets of a histogram, and of a counting sort.
+# Most buckets of a counting sort, and of a histogram of at most a quarter of their square in rows.
 MOST_BUCKETS = 4096
 SORT_BUCKETS = 4096
 
@@ -73,10 +74,10 @@ class ScanScratch(NamedTuple):
 
     codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
     keys         uint64 [rows + 1], sort keys
-    positions    uint32 [SORT_BUCKETS + 2], position of the next row of each bucket
+    positions    uint32 [most_buckets(rows) + 2], position of the next row of each bucket
     selected     uint32 [max(rows, MOST_BUCKETS) + LANES], indices of rows or of splits (kernels/llvm/selection.py)
-    edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside a bucket
-    slot         uint32 [MOST_BUCKETS], numbers of the buckets that are opened
+    edge, bound  float64 [most_buckets(rows)]: score of the split after a bucket, upper bound of the scores inside it
+    slot         uint32 [most_buckets(rows)], numbers of the buckets that are opened
     """
 
     codes: NDArray[np.uint32]
@@ -102,14 +103,15 @@ class CachedColumn(NamedTuple):
 
 def make_scan_scratch(rows: int) -> ScanScratch:
     """Allocate ScanScratch for nodes of up to `rows` rows."""
+    buckets = most_buckets(rows)
     return ScanScratch(
         np.empty(rows + LANES, np.uint32),
         np.empty(rows + 1, np.uint64),
-        np.empty(SORT_BUCKETS + 2, np.uint32),
+        np.empty(buckets + 2, np.uint32),
         np.empty(max(rows, MOST_BUCKETS) + LANES, np.uint32),
-        np.empty(MOST_BUCKETS, np.float64),
-        np.empty(MOST_BUCKETS, np.float64),
-        np.empty(MOST_BUCKETS, np.uint32),
+        np.empty(buckets, np.float64),
+        np.empty(buckets, np.float64),
+        np.empty(buckets, np.uint32),
     )
 
 
@@ -148,6 +150,25 @@ def buckets_for(n, least, most, rows):
     while buckets < np.uint64(most) and buckets * np.uint64(rows) < n:
         buckets *= TWO
     return buckets
+
+
+@helper
+def heavy_buckets(n, least, most, rows):
+    """Return `buckets_for` n rows, or a power of two from 2 * sqrt(n) on if `most` buckets are fewer.
+
+    The weights on the left of a feature without influence are a random walk, which deviates by about sqrt(n) from its
+    mean. If buckets have as many rows, their bounds are above the best edge, and most of them are opened.
+    """
+    buckets = buckets_for(n, least, most, rows)
+    if buckets == np.uint64(most):
+        while buckets * buckets < np.uint64(4) * n:
+            buckets *= TWO
+    return buckets
+
+
+def most_buckets(rows: int) -> int:
+    """Return a bound of the buckets of a histogram of up to `rows` rows, see `heavy_buckets`."""
+    return max(MOST_BUCKETS, 4 * (math.isqrt(rows) + 1))
 
 
 @inlined

@@ -17,11 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, buckets_for
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, heavy_buckets
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.scan.impurity import walk_scores
-from bigforest.kernels.scan.many_classes import MANY_BUCKETS, scan_buckets_many, walk_all_many
+from bigforest.kernels.scan.many_classes import many_buckets, scan_buckets_many, walk_all_many
 from bigforest.kernels.scan.regression import BUCKETS_FOR_SUMS, scan_buckets_sums, walk_sums
 from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, scan_heavy, walk_two
 
@@ -74,7 +74,7 @@ def scan_projection(low, high, node, min_leaf, number, best, work, projected, tw
         if node.total.size == 2:
             scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)
         elif n > np.uint64(_ORDERED):
-            shift, buckets = codes_of_buckets(low, high, n, MANY_BUCKETS, work, projected)
+            shift, buckets = codes_of_buckets(low, high, n, many_buckets(n, many), work, projected)
             scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, many, projected)
             cut_at_edge(shift, n, number, best, work, projected)
         else:
@@ -90,7 +90,7 @@ def scan_projected_two(low, high, node, min_leaf, number, best, work, projected,
     """Scan as `scan_projection`, for two classes."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_TWO):
-        shift, buckets = codes_of_buckets(low, high, n, HEAVY_BUCKETS, work, projected)
+        shift, buckets = codes_of_buckets(low, high, n, heavy_buckets(n, *HEAVY_BUCKETS), work, projected)
         scan_heavy(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, two, projected)
         cut_at_edge(shift, n, number, best, work, projected)
     else:
@@ -113,18 +113,18 @@ def order_all(projected, items, work):
 
 
 @inlined
-def codes_of_buckets(low, high, n, limits, work, projected):
+def codes_of_buckets(low, high, n, most, work, projected):
     """Set work.codes[:n] to the buckets of the rows, shifted to the left, so that the rows of an opened bucket can get
     different codes. Buckets have equal width.
 
-    limits  least, most and rows of `buckets_for`
+    most  uint64, the number of buckets, or fewer if codes of 32 bits would have too few left for the rows
 
     Return the number of bits by which buckets are shifted, and the number of buckets.
     """
     shift = np.uint32(0)
     while n >> np.uint64(shift) != ZERO:
         shift += np.uint32(1)
-    buckets = smaller(buckets_for(n, *limits), ONE << np.uint64(np.uint32(32) - shift))
+    buckets = smaller(most, ONE << np.uint64(np.uint32(32) - shift))
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
     for i in range(n):
@@ -145,7 +145,7 @@ def scan_projected_sums(low, high, node, min_leaf, number, best, work, projected
     """Scan as `scan_projection`, for regression."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_SUMS):
-        shift, buckets = codes_of_buckets(low, high, n, BUCKETS_FOR_SUMS, work, projected)
+        shift, buckets = codes_of_buckets(low, high, n, heavy_buckets(n, *BUCKETS_FOR_SUMS), work, projected)
         scan_buckets_sums(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, sums, projected)
         cut_at_edge(shift, n, number, best, work, projected)
     else:

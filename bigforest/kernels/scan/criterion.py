@@ -55,7 +55,7 @@ def make_criterion_scratch(
         return CriterionScratch(sums=make_regression_scratch(rows, target.zero))
     if random or impurity != GINI:
         return CriterionScratch(scores=make_score_scratch(impurity, target.table, target.number))
-    many = make_many_class_scratch(target.number) if target.number > 2 else None
+    many = make_many_class_scratch(target.number, rows) if target.number > 2 else None
     return CriterionScratch(make_two_class_scratch(rows), many)
 
 

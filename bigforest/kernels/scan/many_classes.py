@@ -26,22 +26,26 @@ from bigforest.kernels.common.node_scan import (
     ZERO_I64,
     Node,
     as_key,
-    buckets_for,
     class_of,
+    heavy_buckets,
+    most_buckets,
     offer_gini,
     shift_for,
 )
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.edges import score_edges, stride_for
+from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
 SORTED = 1024
-# The largest number of buckets; arguments of buckets_for (fewest buckets, most buckets, rows per bucket).
+# Up to this many codes get a bucket each. Arguments of heavy_buckets (fewest buckets, most buckets, rows per bucket).
 _BUCKETS = 1024
-MANY_BUCKETS = (64, _BUCKETS, 16)
+_MANY_BUCKETS = (64, _BUCKETS, 16)
+# Most entries of a histogram of more than _BUCKETS buckets, so that it fits the cache of a core.
+_ENTRIES = 2**17
 # Classes are renumbered in nodes of up to this many rows. Larger nodes have nearly all classes.
 FEW_ROWS = 4096
 # Costs of a bucket, of sorting a row, and of a histogram, measured on 3 to 8 classes. The unit is the cost of one class
@@ -63,7 +67,8 @@ class ManyClassScratch(NamedTuple):
     total        int64 [classes], weights of the new classes
     number       uint64 [classes], the new number of each class, shifted to its bits in items
     left         int64 [classes], class weights on the left of a split
-    hist         uint32 [(classes + 1) * (_BUCKETS + 1)], histogram (kernels/llvm/edges.py)
+    hist         uint32 [(classes + 1) * (buckets + 1)], histogram (kernels/llvm/edges.py) of up to `most` buckets
+    most         uint64 [1], _BUCKETS or more
     above_code   uint32 [SORTED], codes above the smallest
     above_item   uint64 [SORTED], items of their rows
     """
@@ -73,21 +78,30 @@ class ManyClassScratch(NamedTuple):
     number: NDArray[np.uint64]
     left: NDArray[np.int64]
     hist: NDArray[np.uint32]
+    most: NDArray[np.uint64]
     above_code: NDArray[np.uint32]
     above_item: NDArray[np.uint64]
 
 
-def make_many_class_scratch(classes: int) -> ManyClassScratch:
-    """Allocate ManyClassScratch for `classes` classes."""
+def make_many_class_scratch(classes: int, rows: int) -> ManyClassScratch:
+    """Allocate ManyClassScratch for `classes` classes and nodes of up to `rows` rows."""
+    buckets = max(_BUCKETS, min(most_buckets(rows), _ENTRIES // (classes + 1)) // LANES * LANES)
     return ManyClassScratch(
         np.empty(FEW_ROWS, np.uint64),
         np.empty(classes, np.int64),
         np.empty(classes, np.uint64),
         np.empty(classes, np.int64),
-        np.empty((_BUCKETS + 1) * (classes + 1), np.uint32),
+        np.empty((buckets + 1) * (classes + 1), np.uint32),
+        np.array([buckets], np.uint64),
         np.empty(SORTED, np.uint32),
         np.empty(SORTED, np.uint64),
     )
+
+
+@inlined
+def many_buckets(n, many):
+    """Return the number of buckets for n rows, uint64."""
+    return smaller(heavy_buckets(n, *_MANY_BUCKETS), many.most[ZERO])
 
 
 @inlined
@@ -296,5 +310,5 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
             walk_all_many(above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return
-    shift = shift_for(span, np.uint64(_BUCKETS) if bucket_per_code else buckets_for(n, *MANY_BUCKETS))
+    shift = shift_for(span, np.uint64(_BUCKETS) if bucket_per_code else many_buckets(n, many))
     scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, many, None)

@@ -28,7 +28,7 @@ from bigforest.kernels.common.node_scan import (
     W_R,
     ZERO,
     ZERO_I64,
-    buckets_for,
+    heavy_buckets,
     shift_for,
     take_split,
 )
@@ -42,7 +42,7 @@ from bigforest.kernels.scan.target import BUCKETS_SUMS
 _ONE_I64 = np.int64(1)
 # Most rows of a node that are sorted.
 _SORTED = 80
-# Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
+# Arguments of heavy_buckets: fewest buckets, most buckets, rows per bucket.
 BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
 # The bits of the score -1.
 _NO_SCORE = np.float64(-1.0).view(np.int64)
@@ -277,6 +277,8 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
         sort_rows(work.codes, low, high, sums.position[:n], work.keys, work.positions)
         walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, feature, best, sums)
         return
-    most = np.uint64(BUCKETS_SUMS) if span < smaller(n, np.uint64(BUCKETS_SUMS)) else buckets_for(n, *BUCKETS_FOR_SUMS)
+    most = (
+        np.uint64(BUCKETS_SUMS) if span < smaller(n, np.uint64(BUCKETS_SUMS)) else heavy_buckets(n, *BUCKETS_FOR_SUMS)
+    )
     shift = shift_for(span, most)
     scan_buckets_sums(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums, None)

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
+from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node, most_buckets
 from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.lanes import LANES
 
-# Most buckets of a histogram for regression.
+# Most buckets of a histogram of up to 2**18 rows for regression.
 BUCKETS_SUMS = 1024
 
 
@@ -59,7 +59,7 @@ class RegressionTarget(NamedTuple):
 class Edges(NamedTuple):
     """Splits of a feature between buckets or rows, with the statistics of the left side; scratch.
 
-    Each array has BUCKETS_SUMS + 1 + LANES entries.
+    Each array has LANES + 1 entries more than there are buckets, or rows that are scored together.
 
     w_l    uint32, weight
     sum_l  int64, sum of (target - centre of the node)
@@ -80,11 +80,11 @@ class RegressionScratch(NamedTuple):
 
     position     uint64 [rows of the root], 0, 1, ...: lower halves of sort keys, instead of class and multiplicity
     rows         int64 [rows of the root, 2], by index in the node: multiplicity, (target - centre) * multiplicity
-    buckets      int64 [BUCKETS_SUMS, 2], weight and sum of the rows in each bucket
-    above        int64 [BUCKETS_SUMS], sum of the positive terms in the sum of each bucket
+    buckets      int64 [most_buckets(rows), 2], weight and sum of the rows in each bucket
+    above        int64 [most_buckets(rows)], sum of the positive terms in the sum of each bucket
     edges        splits before each bucket, and after the last
-    most, least  int64 [BUCKETS_SUMS + LANES], largest and smallest sum on the left of the splits in each bucket
-    inner        splits between the rows of a bucket
+    most, least  int64 [most_buckets(rows) + LANES], largest and smallest sum on the left of the splits in each bucket
+    inner        splits between the rows of a bucket, BUCKETS_SUMS at a time
     poisson      for the Poisson deviance float64 [2]: RegressionTarget.zero, and `origin` of the node, which is
                  centre - zero; None for the variance
     """
@@ -100,23 +100,24 @@ class RegressionScratch(NamedTuple):
     poisson: NDArray[np.float64] | None
 
 
-def make_edges() -> Edges:
-    """Allocate Edges for BUCKETS_SUMS buckets."""
-    size = BUCKETS_SUMS + 1 + LANES
+def make_edges(splits: int) -> Edges:
+    """Allocate Edges for this many splits."""
+    size = splits + 1 + LANES
     return Edges(np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size))
 
 
 def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
     """Allocate RegressionScratch for nodes of up to `rows` rows; zero: of RegressionTarget."""
+    buckets = most_buckets(rows)
     return RegressionScratch(
         np.arange(rows, dtype=np.uint64),
         np.empty((rows, 2), np.int64),
-        np.empty((BUCKETS_SUMS, 2), np.int64),
-        np.empty(BUCKETS_SUMS, np.int64),
-        make_edges(),
-        np.empty(BUCKETS_SUMS + LANES, np.int64),
-        np.empty(BUCKETS_SUMS + LANES, np.int64),
-        make_edges(),
+        np.empty((buckets, 2), np.int64),
+        np.empty(buckets, np.int64),
+        make_edges(buckets),
+        np.empty(buckets + LANES, np.int64),
+        np.empty(buckets + LANES, np.int64),
+        make_edges(BUCKETS_SUMS),
         None if zero is None else np.array([zero, np.nan]),
     )
 

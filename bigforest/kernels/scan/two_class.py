@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.node_scan import (
     BITS16,
     BITS32,
+    MOST_BUCKETS,
     NEAR,
     ONE,
     SHIFT32,
@@ -37,6 +38,8 @@ from bigforest.kernels.common.node_scan import (
     ZERO,
     buckets_for,
     class_of,
+    heavy_buckets,
+    most_buckets,
     offer_gini,
     shift_for,
 )
@@ -56,9 +59,9 @@ PAIRED = np.uint64(56)
 _PAIRED_INSIDE = np.uint64(PAIRS)
 # Up to this many codes get a bucket each, and no bucket is opened. Opening would be slow if one code had most rows.
 _FEW_CODES = np.uint64(256)
-# Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
+# Arguments of buckets_for and heavy_buckets: fewest buckets, most buckets, rows per bucket.
 _LIGHT_BUCKETS = (32, 1024, 4)
-HEAVY_BUCKETS = (64, 4096, 8)
+HEAVY_BUCKETS = (64, MOST_BUCKETS, 8)
 # If a heavy node has up to this many buckets, every other row is counted in a second table. Two larger tables would not
 # fit in the cache.
 _TWICE = np.uint64(512)
@@ -83,8 +86,8 @@ class TwoClassScratch(NamedTuple):
     score    float32 [TOGETHER + 1, buckets + LANES], scores of these splits
     inside   uint32 [light + LANES], `add` of the rows of an opened bucket
     ranges   uint32 [_RANGES, 3], buckets to be opened: first code, number of codes less one, weights before
-    counts   uint64 [2, buckets], histogram of a heavy node, in one or two tables
-    before   uint64 [buckets + 1], weights before each bucket of the histogram
+    counts   uint64 [2, most_buckets(rows)], histogram of a heavy node, in one or two tables
+    before   uint64 [most_buckets(rows) + 1], weights before each bucket of the histogram
     """
 
     add: NDArray[np.uint32]
@@ -108,8 +111,8 @@ def make_two_class_scratch(rows: int) -> TwoClassScratch:
         np.empty((TOGETHER + 1, buckets + LANES), np.float32),
         np.empty(light, np.uint32),
         np.empty((_RANGES, 3), np.uint32),
-        np.empty((2, HEAVY_BUCKETS[1]), np.uint64),
-        np.empty(HEAVY_BUCKETS[1] + 1, np.uint64),
+        np.empty((2, most_buckets(rows)), np.uint64),
+        np.empty(most_buckets(rows) + 1, np.uint64),
     )
 
 
@@ -308,7 +311,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work, two):
         scan_light(low, high, node, min_leaf, feature, best, work, two)
     else:
         n, span = np.uint64(node.items.size), np.uint64(high - low)
-        shift = _ZERO32 if span < _FEW_CODES else shift_for(span, buckets_for(n, *HEAVY_BUCKETS))
+        shift = _ZERO32 if span < _FEW_CODES else shift_for(span, heavy_buckets(n, *HEAVY_BUCKETS))
         scan_heavy(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, two, None)
 
 
