@@ -92,6 +92,20 @@ def silent(event: Event) -> None:
     """Ignore the event: the listener of silent runs."""
 
 
+def once(listener: Listener) -> Listener:
+    """Return a listener that passes on all events, but equal notices once. Kernels of two kinds have equal notices."""
+    heard: set[Event] = set()
+
+    def pass_on(event: Event) -> None:
+        if type(event) is Notice:
+            if event in heard:
+                return
+            heard.add(event)
+        listener(event)
+
+    return pass_on
+
+
 class Stage:
     """Progress of one running stage; `seconds` is its wall time once it has ended."""
 

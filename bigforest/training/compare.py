@@ -34,7 +34,7 @@ from bigforest.errors import (
     shown,
     write_names,
 )
-from bigforest.events import Listener, Notice
+from bigforest.events import Listener, Notice, once
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import write_tables
@@ -471,7 +471,7 @@ def tuned_forest(
             except OutputExistsError:
                 check_table(run, resources)  # an unusable table is reported first
                 raise
-        tuned = Race(arguments, count, None, budget, holding.path / "comparison", resources, listener).run()
+        tuned = Race(arguments, count, None, budget, holding.path / "comparison", resources, once(listener)).run()
         if run.location is None:
             name_table(tuned.forest.directory, None, run.exclude)
         _keep_candidates(tuned)
@@ -582,6 +582,6 @@ def compare(
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
-        race = Race(arguments, plain(candidates), metric, seconds, folder, resources, events)
+        race = Race(arguments, plain(candidates), metric, seconds, folder, resources, once(events))
         comparison = race.run(overwrite=overwrite)
     return comparison if holding is None else Comparison(comparison.path, holding)

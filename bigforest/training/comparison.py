@@ -224,8 +224,10 @@ class Comparison:
         ['winner', 'log loss']
         """
         crossed = "unknown" if self.cross_fitted is None else f"{self.cross_fitted:.6g}"
+        behind = self.candidates.filter("winner")["difference"][0]
+        why = ", the first within a standard error of the lowest loss" if behind else ""
         return {
-            "winner": f"{self.winner}, of {self.candidates.height} candidates",
+            "winner": f"{self.winner}, of {self.candidates.height} candidates{why}",
             self.metric.replace("_", " "): f"{self.loss:.6g} on the rows that chose it, {crossed} cross-fitted",
             **({"stopped": self.stopped} if self.stopped else {}),
         }

@@ -194,9 +194,10 @@ class TrainingPlan:
         if machine is not None and worst.smallest > machine:
             raise ConfigError(
                 f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
-                f"{counted(self.shape.rows, 'row')}, {counted(self.shape.features, 'feature')} and "
-                f"{counted(self.shape.classes, 'class')}, and this machine has {megabytes(machine)}; take fewer "
-                f"of them, or set {api('memory')} to that much to try all the same"
+                f"{counted(self.shape.rows, 'row')}, {counted(self.shape.features, 'feature')}, "
+                f"{counted(self.shape.classes, 'class')} and {counted(self.resources.workers, 'thread')}, and this "
+                f"machine has {megabytes(machine)}; take fewer of them, or set {api('memory')} to that much to try all "
+                "the same"
             )
 
     def make_store(self, path: Path, listener: Listener, earlier: str) -> Store:

@@ -367,6 +367,7 @@ def test_compare__default_candidates_of_any_table(monkeypatch: pytest.MonkeyPatc
         found = bf.compare(frame, "y", options={"trees": 2})
     assert "cannot be grown here" in dict(found.candidates.select("candidate", "retired").iter_rows())["ranks"]
     assert any("80 of 160 rows equal an earlier row" in notice for notice in notices)
+    assert sum(notice.startswith("projections need numbers") for notice in notices) == 1  # of two candidates
     assert any(notice.startswith("2 trees: ") for notice in notices)
     numbers = bf.compare(table(80, regression=True), "y", options={"trees": 2}, candidates=3)
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]
@@ -403,6 +404,20 @@ def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
     candidates = {"all": {}, "even": {"sampling": "balanced"}}
     bf.compare(uneven, "y", candidates=candidates, options={"trees": 3}, listener=listen)
     assert any(notice.startswith("bags of even leave out 84% of the rows, bags of all 37%") for notice in notices)
+
+
+def test_comparison__says_why_its_winner_has_not_the_lowest_loss() -> None:
+    candidates: dict[str, Any] = {"a": {}, "b": {"min_leaf": 2}}
+    said = []
+    for names in ("ab", "ba"):  # the losses are within a standard error, so the first wins
+        order = {name: candidates[name] for name in names}
+        found = bf.compare(table(80), "y", candidates=order, options={"trees": 5})
+        said.append(found.facts()["winner"])
+    why = ", the first within a standard error of the lowest loss"
+    assert sorted(said) in (
+        [f"a, of 2 candidates{why}", "b, of 2 candidates"],
+        ["a, of 2 candidates", f"b, of 2 candidates{why}"],
+    )
 
 
 def test_comparison__shows_itself(whole: bf.Comparison) -> None:
