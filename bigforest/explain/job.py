@@ -142,7 +142,7 @@ def load_trees(stock: TreeStock, table: RowTable, entries: range) -> list[Loaded
     """
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
-    trees = stock.trees
+    trees = stock.trees._replace(used=np.array(table.used, np.int64))  # a boosted stage may use more features
     packed = trees.load(entries, 1)
     columns = (
         batch.column("weight")

@@ -53,6 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
     "three classes, oblique": {"target": "three", "family": "sparse-oblique", "class_weight": "balanced"},
     "three classes, hard votes": {"target": "three", "vote": "hard", "task": "classification", "power": 2.5},
     "numbers, ranks": {"target": "number", "family": "rotation", "ranks": True},
+    # No tree of the forest splits on x1, as the stage does.
+    "three classes, shallow": {"target": "three", "max_depth": 1, "mtry": 2, "task": "classification"},
 }
 LOSSES = {"number": "squared", "count": "poisson", "two": "logistic", "three": "softmax"}
 OPTIONS: dict[str, Any] = {"trees": 12, "refine": 3, "seed": 5, "threads": 1}
