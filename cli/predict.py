@@ -82,12 +82,15 @@ PREDICT = {
 def _draw_predict(facts: Facts) -> None:
     if facts["predictions"] == STREAM:
         return
-    pairs = [("rows", count(facts["rows"]))]
+    rejected = f", {count(facts['rejected'])} of them without a prediction" if facts["rejected"] else ""
+    pairs = [("rows", count(facts["rows"]) + rejected)]
     rows, weighted = facts["scored"], ", by weight" if facts["weighted"] else ""
     if facts["mse"] is not None:
         pairs += [("labelled", count(rows, "row") + weighted), *number_errors(facts, rows).items()]
     if facts["accuracy"] is not None:
-        pairs.append(("accuracy", f"{percent(facts['accuracy'], rows)} of {count(rows, 'labelled row')}{weighted}"))
+        wrong = "; rows without a prediction count as wrong" if rejected else ""
+        of = f"{count(rows, 'labelled row')}{weighted}{wrong}"
+        pairs.append(("accuracy", f"{percent(facts['accuracy'], rows)} of {of}"))
     if facts["metrics"]:
         whole = facts["metrics"][-1]
         names = ("f1", "precision", "recall")

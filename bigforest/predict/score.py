@@ -23,6 +23,7 @@ from bigforest.metrics.classes import Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import nested_roles, reading_of
+from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
 from bigforest.source.in_memory import series_of
 from bigforest.source.open import collected, table_in_memory
@@ -52,6 +53,7 @@ class FilePrediction:
     poisson_deviance  regression metric of forests with impurity poisson; None for others.
     weighted  True if rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
+    rejected  rows written without a prediction: rejected, or with equal votes.
     unscored  reason why there are no metrics, if the table has the target: a label that the forest does not know, no
               label at all, or weights that cannot be used; None otherwise.
 
@@ -77,6 +79,7 @@ class FilePrediction:
     mae: float | None = None
     poisson_deviance: float | None = None
     weighted: bool = False
+    rejected: int = 0
     unscored: str | None = None
 
 
@@ -127,6 +130,7 @@ class Score:
     """Sums of metrics, batch by batch. Inactive after a batch whose targets cannot be compared with predictions.
 
     unscored  reason for being inactive; None while active, and if the table lacks the target.
+    rejected  number of rows without a predicted class, also while inactive.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class Score:
     ) -> None:
         self.active = active
         self.unscored = unscored
+        self.rejected = 0
         self._weights = weights
         self._spec = spec
         self._impurity = impurity
@@ -160,6 +165,7 @@ class Score:
 
     def add(self, batch: pl.DataFrame, predictions: Predictions) -> None:
         """Add the rows of a batch that have a target, unless inactive."""
+        self.rejected += int(np.count_nonzero(predictions.codes == REJECTED))
         if not self.active:
             return
         weights = self._weights
@@ -180,6 +186,7 @@ class Score:
 
     def join(self, other: Score) -> None:
         """Add the sums of other rows."""
+        self.rejected += other.rejected
         if other.active:
             self._sums.join(other._sums)  # type: ignore[arg-type]
         else:
@@ -192,13 +199,15 @@ class Score:
         sums, weighted = self._sums, self._weights is not None
         if not self.active or not sums.rows:
             none = f"no row has a {self._spec.target.name!r} to compare with"
-            return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
+            unscored = none if self.active else self.unscored
+            return FilePrediction(rows, 0, rejected=self.rejected, unscored=unscored)
         if isinstance(sums, NumberSums):
             return FilePrediction(rows, sums.rows, **asdict(sums.result()), weighted=weighted)
         classes = [*label_values(self._spec.target), None]  # the last metrics are of all classes
         values = zip(classes, map(asdict, sums.result()), strict=True)
         metrics = tuple({"class": label} | {n: v for n, v in each.items() if n != "code"} for label, each in values)
-        return FilePrediction(rows, sums.rows, sums.accuracy, metrics[-1]["log_loss"], metrics, weighted=weighted)
+        loss = metrics[-1]["log_loss"]
+        return FilePrediction(rows, sums.rows, sums.accuracy, loss, metrics, weighted=weighted, rejected=self.rejected)
 
 
 def score(spec: DataSpec, answer: Any, y: Any) -> float:

@@ -314,7 +314,10 @@ def test_cli__coverage(folder: Path, run: Run) -> None:
     assert run(*asked, "--out", "p.parquet", "--proba").code == 0, run.err
     found = pl.read_parquet("p.parquet")
     assert found.columns[:2] == ["prediction", "set"]
-    assert found["prediction"].null_count() > 0
+    rejected = found["prediction"].null_count()
+    assert rejected > 0
+    assert f"{found.height}, {rejected} of them without a prediction\n" in run.out
+    assert "rows; rows without a prediction count as wrong\n" in run.out
     assert run(*asked, "--out", "p.csv").code == 2
     assert "nested, which CSV cannot hold; write Parquet or .ndjson" in run.err
     assert run(*asked, "--out", "p.ndjson").code == 0, run.err

@@ -526,7 +526,7 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
     truth = found.fill_null(5).alias("y").to_frame().with_columns(pl.when(frame["id"] >= 10).then(pl.col("y")))
     source = open_source(pl.concat([frame, truth], how="horizontal"), scratch=tmp_path)
     done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rules.make("hard", "reject"))
-    assert done.scored == 290
+    assert (done.scored, done.rejected) == (290, found.null_count())
     assert done.accuracy == found[10:].is_not_null().sum() / 290
 
 
