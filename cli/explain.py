@@ -114,7 +114,7 @@ def _draw_explain(facts: Facts) -> None:
 
     tables = Explanation(facts["out"])
     for name in ("importance", "unbiased", "permutation", "strength"):
-        if name in facts["tables"]:
+        if name in facts["tables"] and name in (facts["parts"] or facts["tables"]):
             _print_head(tables[name], name)
             typer.echo()
     written = ", ".join(f"{name} ({count(rows)})" for name, rows in facts["tables"].items())
@@ -163,7 +163,7 @@ def explain(
     found = bigforest.explain_forest(forest, data, out, **settings, **run)
     with naming_file(found.path):
         rows = {name: int(found.scan(name).select(pl.len()).collect().item()) for name in found.tables}
-    return {"forest": forest, "out": out, "tables": rows}
+    return {"forest": forest, "out": out, "parts": list(parts), "tables": rows}
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:
