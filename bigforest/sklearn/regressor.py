@@ -199,7 +199,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()
     ) -> NDArray[np.float64]:
         outputs = self._answers(X, "predict", trees=trees, quantiles=quantiles)
-        return joined([_numbers(answers, len(quantiles)) for answers in outputs])
+        return joined([_numbers(answers) for answers in outputs])
 
     def _set_oob_score_and_attributes(self, numbers: Sequence[NDArray[np.float64]]) -> None:
         outputs = self._out_of_bag(len(numbers[0]), lambda _: ["prediction"])
@@ -208,9 +208,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         self.oob_score_ = self._scored(joined(numbers), self.oob_prediction_, voted, r2_score)
 
 
-def _numbers(predictions: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
-    """Return the predictions of `Forest.predict` as an array; only the quantiles if `quantiles`, their number, is not
-    0."""
+def _numbers(predictions: NDArray[np.float64] | pl.DataFrame) -> NDArray[np.float64]:
+    """Return the predictions of `Forest.predict` as an array, or only the quantiles if there are some."""
     if isinstance(predictions, np.ndarray):
         return predictions
-    return predictions.drop("prediction").to_numpy() if quantiles else predictions["prediction"].to_numpy()
+    quantiles = predictions.drop("prediction")
+    return quantiles.to_numpy() if quantiles.width else predictions["prediction"].to_numpy()

@@ -87,9 +87,9 @@ def test_regressor__is_the_forest_that_train_grows() -> None:
     table = pl.DataFrame(X_NUMBERS, schema=[f"x{place}" for place in range(5)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a table, where the fit had an array
-        assert np.array_equal(
-            ours.predict(table, quantiles=[0.5])[:, 0], forest.predict(table, quantiles=[0.5])["q0.5"]
-        )
+        for quantiles in ([0.5], 0.5):
+            expected = forest.predict(table, quantiles=quantiles)["q0.5"]
+            assert np.array_equal(ours.predict(table, quantiles=quantiles)[:, 0], expected)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
