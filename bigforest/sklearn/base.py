@@ -30,7 +30,6 @@ from bigforest.sklearn.tables import (
     has_text,
     item_or_list,
     named,
-    numpy_integers,
     objects_of,
     outputs_of,
     table_frame,
@@ -44,6 +43,7 @@ from bigforest.source.in_memory import (
     in_another_order,
     is_sparse,
     numeric_categories,
+    series_of,
 )
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
@@ -333,7 +333,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         class_weights  option class_weight of each output, or "balanced_subsample"
         """
         frame, names = self._table(X)
-        groups = unmasked(numpy_integers(groups))
         check_consistent_length(frame, *targets)
         options = self._training_options(X, frame, names, sample_weight, class_weights)
         target_name = free_name("target", names)
@@ -368,7 +367,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 called |= {f"target {target_name!r}": output, repr(target_name): output}
                 grown.append(train(table, target_name, scheduler="threads", **chosen, **run))
             self.forests_ = [read_forest(home.path / "forest", holding=home) for home in homes] or grown
-        self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
+        self._names, self._options, self._groups = names, options, added.get("group")
         return True
 
     def _training_options(
@@ -456,6 +455,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             X = self._array(X if cells is None else cells)
             names = [f"x{place}" for place in range(X.shape[1])]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
+        if not frame.width:
+            raise DataError("X has no columns; give at least one")
         validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
         return frame, frame.columns
 
@@ -559,10 +560,9 @@ def _added_columns(values_of: Mapping[str, Any], frame: Any, taken: Sequence[str
     columns = {}
     for option, values in values_of.items():
         if values is not None:
-            checked = checked_sample_weight(values, frame) if option == "weight" else np.asarray(values)
-            check_consistent_length(frame, checked)
-            cells = checked.tolist() if checked.dtype.kind in "OU" else checked
-            columns[option] = pl.Series(free_name(option, taken), cells)
+            checked = checked_sample_weight(values, frame) if option == "weight" else values
+            columns[option] = series_of(checked, free_name(option, taken), _ADDED[option])
+            check_consistent_length(frame, columns[option])
     return columns
 
 

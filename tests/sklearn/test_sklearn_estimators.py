@@ -235,8 +235,9 @@ def test_derived_class__may_have_other_parameters() -> None:
     assert same(clone(Shallow()).fit(X, Y), fitted(max_depth=2))
 
 
-def test_groups__are_in_a_bag_together() -> None:
-    groups = np.arange(200) // 10
+@pytest.mark.parametrize("form", [np.asarray, list, pl.DataFrame, pd.DataFrame])
+def test_groups__are_in_a_bag_together(form: Any) -> None:
+    groups = form(np.arange(200) // 10)
     ours = BigForestClassifier(n_estimators=4).fit(X, Y, groups=groups)
     for bag in ours.estimators_samples_:
         times = np.bincount(bag, minlength=200).reshape(20, 10)
@@ -547,6 +548,14 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
         ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
         ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
         ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 missing value"),
+        (
+            "Regressor",
+            {},
+            {"groups": np.stack([Y, Y], axis=1)},
+            r"groups: a column was expected, not .* shape \(200, 2\)",
+        ),
+        ("Regressor", {}, {"groups": 1}, "groups: a column cannot be made of int"),
+        ("Regressor", {}, {"X": pd.DataFrame(index=range(200))}, "X has no columns"),
         ("Regressor", {}, {"groups": np.ma.array(Y, mask=np.arange(200) < 3)}, "groups has 3 missing values"),
         ("Classifier", {}, {"X": pd.DataFrame(X[:0]), "y": Y[:0]}, "X: the table has no rows"),
         ("Classifier", {"sampling": "balanced"}, {"groups": Y}, "drop groups or sampling"),
