@@ -112,11 +112,13 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
 def as_readable(column: Any) -> Any:
     """Return an array in a type that Polars reads. Raises ArrowInvalid for times that milliseconds do not hold.
 
-    Run-length encoding is undone. Times at an offset with minutes, such as +05:30, become times in UTC, and seconds
-    become milliseconds.
+    Run-length encoding is undone. Times at an offset with minutes, such as +05:30, become times in UTC, seconds become
+    milliseconds, and intervals durations.
     """
     if pa.types.is_run_end_encoded(column.type):
         column = compute().run_end_decode(column)
+    if pa.types.is_interval(column.type):
+        return _durations(column)
     kind = _readable_type(column.type)
     return column if kind == column.type else column.cast(kind)
 
@@ -129,7 +131,35 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         offset = kind.tz is not None and _OFFSET.fullmatch(kind.tz)
         return pa.timestamp(unit, "UTC" if offset else kind.tz)
+    if pa.types.is_interval(kind):
+        return pa.duration("us")
     return pa.duration(unit) if pa.types.is_duration(kind) else kind
+
+
+# Parts of an interval of Arrow.
+_INTERVAL = np.dtype([("months", np.int32), ("days", np.int32), ("nanoseconds", np.int64)])
+_DAY_MICROSECONDS = 86_400_000_000
+_MAX_DAYS = 10**8
+
+
+def _durations(column: Any) -> Any:
+    """Return intervals, which DuckDB has for differences of times, as durations in microseconds.
+
+    Raises ValueError for months, which differ in length, for parts of a microsecond, and for more days than fit.
+    """
+    kind = pa.duration("us")
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_durations(chunk) for chunk in column.chunks], kind)
+    valid = as_numpy(column.is_valid())
+    if not valid.any():
+        return pa.nulls(len(column), kind)
+    parts = np.frombuffer(column.buffers()[1], _INTERVAL, len(column), column.offset * _INTERVAL.itemsize)
+    months, days, rest = (parts[name][valid].astype(np.int64) for name in ("months", "days", "nanoseconds"))
+    if months.any() or (rest % 1000).any() or (np.abs(days) > _MAX_DAYS).any():
+        raise ValueError("it has intervals of months, of nanoseconds or of too many days, which no duration holds")
+    lengths = np.zeros(len(column), np.int64)
+    lengths[valid] = days * _DAY_MICROSECONDS + rest // 1000
+    return arrow_array(lengths, kind, mask=~valid)
 
 
 def _sound(column: Any) -> Any:

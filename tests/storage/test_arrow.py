@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
+from bigforest.errors import DataError
 from bigforest.storage.arrow import frame_of
 
 # Views of 16 bytes: a length, then up to 12 bytes of text, or the place of a longer one.
@@ -56,3 +57,18 @@ def test_frame_of__keeps_what_polars_has_written() -> None:
     frame = frame.with_columns(pair=pl.struct("text", "enum"))
     for table in (frame.to_arrow(), frame.to_arrow().to_batches()[0]):
         assert_frame_equal(frame_of(table, "t"), frame)
+
+
+def test_frame_of__intervals_are_durations() -> None:
+    """DuckDB has intervals for the differences of times."""
+    parts = [(0, 1, 5_000), None, (0, -3, -2_000), (0, 0, 86_400 * 10**9), (0, 10**8, 0)]
+    lengths = [86_400_000_005, None, -3 * 86_400_000_000 - 2, 86_400_000_000, 10**8 * 86_400_000_000]
+    intervals = pa.array(parts, pa.month_day_nano_interval())
+    for column in (intervals[1:], pa.chunked_array([intervals[:1], intervals[1:2], intervals[2:]])):
+        found = frame_of(pa.table({"t": column}), "t")["t"]
+        assert found.dtype == pl.Duration("us") and found.to_physical().to_list() == lengths[-len(column) :]
+    for other in ((1, 0, 0), (0, 0, 1), (0, 10**8 + 1, 0)):
+        table = pa.table({"t": pa.array([*parts, other], pa.month_day_nano_interval())})
+        with pytest.raises(DataError, match=r"the table: column 't' cannot be read .*intervals of months"):
+            frame_of(table, "the table")
+        assert frame_of(table, "the table", lambda name: name != "t")["t"].null_count() == 6
