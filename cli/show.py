@@ -103,7 +103,7 @@ def rounded(value: float | None, error: float) -> str:
     magnitude = math.floor(math.log10(abs(value))) if value else 0
     if not -6 <= magnitude < 15 and places + magnitude >= 0:
         return f"{value:.{places + magnitude}e}"
-    return f"{round(value, places):,.{max(0, places)}f}"
+    return f"{round(value, places):z,.{max(0, places)}f}"
 
 
 def share_error(share: float, rows: int) -> float:
@@ -131,12 +131,14 @@ def number_cell(value: float | None) -> str:
 def number_cells(values: Iterable[float | None]) -> list[str]:
     """Return the numbers of a column as text; None is "".
 
-    All have the same number of decimals, just enough for four significant digits of the largest number.
+    All have the same number of decimals, just enough for four significant digits of the largest number. If that is
+    below 0.000001, or 10**15 or more, all are such as 6.130e-10.
     """
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
-    decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
-    return ["" if value is None else f"{value:.{decimals}f}" for value in values]
+    magnitude = math.floor(math.log10(largest)) if largest else 3
+    form = f"z.{max(0, 3 - magnitude)}f" if -6 <= magnitude < 15 else "z.3e"
+    return ["" if value is None else f"{value:{form}}" for value in values]
 
 
 def duration(seconds: float) -> str:

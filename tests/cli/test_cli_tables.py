@@ -178,6 +178,7 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypa
             (1e-12, 0.02, "0.000"),
             (-2e15, 3e13, "-2.00e+15"),
         ),
+        *((-0.03, 0.6, "0.0"), (3, 0.2, "3.00")),
     ],
 )
 def test_rounded__to_the_place_of_the_standard_error(value: float | None, error: float, text: str) -> None:
@@ -192,6 +193,9 @@ def test_percent__of_more_rows_has_more_decimals() -> None:
 def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() -> None:
     assert number_cells([0.168254, 0.0005, None, -0.01]) == ["0.1683", "0.0005", "", "-0.0100"]
     assert number_cells([12345.6, 0.5]) == ["12346", "0"]
+    assert number_cells([5.8382438709680424e16, -2.0]) == ["5.838e+16", "-2.000e+00"]
+    assert number_cells([6.13e-10]) == ["6.130e-10"]
+    assert number_cells([1.5, -0.0001]) == ["1.500", "0.000"]
     assert number_cells([]) == [] and number_cells([0.0, float("nan")]) == ["0", "nan"]
 
 
