@@ -368,6 +368,11 @@ def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
             f"these columns are dates with the day first, as 03/04/2024 for 3 April, and no day in them is above 12: "
             f"{listed([*map(repr, typed.days)])}; if the month is first, write them as 2024-03-04"
         )
+    if reading.needed is None and (quoted := [name for name in typed.quoted if reading.needs(name)]):
+        yield (
+            f'these columns have spaces before quotes, as in 1, "a", so the quotes are part of their values: '
+            f"{listed([*map(repr, quoted)])}; remove these spaces"
+        )
     known = {*reading.numbers, *reading.categories}
     if padded := [name for name in typed.padded if reading.needs(name) and name not in known]:
         yield (

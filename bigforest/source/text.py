@@ -347,6 +347,7 @@ class TypedScans(NamedTuple):
     padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
     merged  columns of floats in which different numbers are one float: those found in the first 1,000 rows
     days    columns of dates and datetimes whose texts have the day first, as 15/03/2024
+    quoted  columns in which a value has spaces before its quotes, in the first 1,000 rows: the quotes are part of it
     """
 
     scans: list[Scan]
@@ -355,6 +356,7 @@ class TypedScans(NamedTuple):
     padded: Sequence[str] = ()
     merged: Sequence[str] = ()
     days: Sequence[str] = ()
+    quoted: Sequence[str] = ()
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
@@ -392,10 +394,12 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     ]
     codes = [name for name, form in form_of.items() if form == _CODES]
     floats = [name for name, form in form_of.items() if form.parse is _FLOAT]
-    padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
+    # A whole number of two digits or more begins with a zero, as 00123.
+    padded = _with_any(head, [name for name, form in form_of.items() if form.parse in parsers], r"^\s*0[0-9]+\s*$")
     days = [name for name, form in form_of.items() if form.parse in _DAYS_FIRST]
     typed_scans = [(scan, dict(scan.collect_schema())) for scan in typed]
-    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats), days)
+    quoted = _with_any(head, [name for name in text if name not in form_of], r'^\s+".*"\s*$')
+    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats), days, quoted)
 
 
 def _without_words(names: Collection[str], words: Sequence[str]) -> pl.Expr:
@@ -414,10 +418,10 @@ def _without_numbers(columns: pl.Expr, words: Sequence[str]) -> pl.Expr:
     return pl.when(~columns.cast(pl.Float64).is_in(pl.lit(spelled).implode())).then(columns)
 
 
-def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the columns of text in which a whole number of two digits or more begins with a zero, as 00123."""
-    begin = columns_named(names).str.strip_chars().str.contains("^0[0-9]+$").any()
-    return [name for name, found in rows.select(begin).row(0, named=True).items() if found] if names else []
+def _with_any(rows: pl.DataFrame, names: Sequence[str], pattern: str) -> list[str]:
+    """Return the columns of text in which some value matches a pattern."""
+    found = columns_named(names).str.contains(pattern).any()
+    return [name for name, is_found in rows.select(found).row(0, named=True).items() if is_found] if names else []
 
 
 def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:

@@ -231,6 +231,16 @@ def test_csv__long_numbers(tmp_path: Path) -> None:
     assert bf.train(tmp_path / "t.csv", "y", trees=2).features["dtype"].to_list() == ["UInt64"]
 
 
+@pytest.mark.parametrize(("line", "noticed"), [('1, "{}"', True), ('1,"{}"', False), ('1, "{}"x', False)])
+def test_csv__spaces_before_quotes_are_noticed(line: str, noticed: bool, tmp_path: Path) -> None:
+    """CSV has no such quotes, so numbers in them are text."""
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(line.format(k) + "\n" for k in range(20)))
+    notices = open_source(tmp_path / "t.csv", scratch=tmp_path).notices
+    assert ['spaces before quotes, as in 1, "a"' in message and "'b';" in message for message in notices] == [
+        True
+    ] * noticed
+
+
 @pytest.mark.parametrize(
     ("form", "days", "noticed"),
     [
