@@ -203,6 +203,8 @@ def _check_quoted(file: Path, names: Sequence[str]) -> None:
     for name in names:
         doubled = name.replace('"', '""')
         if '"' in name and f'"{doubled}"' not in header:
+            if name.lstrip().startswith('"'):
+                raise DataError(f"{file}: the name {name!r} has spaces before its quotes; remove these spaces")
             raise DataError(f"{file}: the name {name!r} has a quote; quote the name, and write the quote twice")
 
 

@@ -122,6 +122,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         text("t.csv", 'a,5"\n1,2\n'),
         "the name '5\"' has a quote; quote the name",
     ),
+    "header with spaces before quotes": (
+        text("t.csv", '"a", "b"\n1, 2\n'),
+        "the name ' \"b\"' has spaces before its quotes; remove these spaces",
+    ),
     "empty csv": (text("t.csv", ""), "the file is empty"),
     "csv header only": (text("t.csv", "a,b\n"), "no rows"),
     "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "line 3 has 3 values, and the header names 2 columns"),
