@@ -205,14 +205,14 @@ def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, 
     for node in sorted(nodes, reverse=True):
         if node not in places:
             places[node] = (places[nodes[node]["left"]] + places[nodes[node]["right"]]) / 2
-    step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
-    unit = "rows" if forest.spec.weight is None else "by weight"
+    weights = forest.spec.weight
     listed, bars, edges, steps, categories = [], [], [], milliseconds(forest), _categories(forest)
     for node, row in nodes.items():
         split = row["left"] is not None
         above, text = condition(row, steps, categories) if split else ("", _answer(forest, row))
         more = " \N{HORIZONTAL ELLIPSIS}" if split and row["left"] not in nodes else ""
-        size = f"{number_text(row['weight'] * step)} {unit}"
+        weight = row["weight"]
+        size = counted(weight, "row") if weights is None else f"{number_text(weight * weights.step)} by weight"
         mean = f", mean {number_text(row['value'])}" if split and forest.is_regression else ""
         listed.append((node, places[node], row["depth"], above, text + more, size + mean))
         bars += _bars(forest, row, places[node])

@@ -224,6 +224,15 @@ def test_tree__shows_its_nodes(grown: Any) -> None:
         assert bar["end"] - bar["begin"] == pytest.approx(0.8 * share)
 
 
+def test_tree__counts_rows_or_their_weight() -> None:
+    frame = pl.DataFrame({"x": [1, 2, 2], "w": [1.0, 1.5, 1.5], "y": ["a", "b", "b"]})
+    told = {None: ["3 rows", "1 row", "2 rows"], "w": ["4 by weight", "1 by weight", "3 by weight"]}
+    for weight, sizes in told.items():
+        names = frame.drop("w") if weight is None else frame
+        forest = bf.train(names, "y", family="tree", weight=weight, min_leaf=1, threads=1)
+        assert tree_tables(forest, 0, 1)[0]["rows"].to_list() == sizes
+
+
 def test_contributions__go_from_base_to_prediction(grown: Any) -> None:
     forest, frame = grown
     found = forest.explain(frame, parts="contributions", classes=[forest.classes[1]], threads=1)["contributions"]
