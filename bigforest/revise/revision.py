@@ -154,7 +154,8 @@ def _check_alike(first: Forest, other: Forest) -> None:
         raise ConfigError(f"{where} do not match: {difference}; leave one out")
     ours, theirs = asdict(first.config), asdict(other.config)
     for name in ours:
-        if name not in ("trees", "seed", "refine") and ours[name] != theirs[name]:
+        # The dataspecs have the weights of all classes; the option may leave out classes of weight 1.
+        if name not in ("trees", "seed", "refine", "class_weight") and ours[name] != theirs[name]:
             raise ConfigError(
                 f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
                 "only trees, seed and refine may differ"

@@ -75,6 +75,16 @@ def test_merge__importance_is_that_of_all_trees(grown: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(joined["importance"], joined["gained"] / joined["gained"].sum(), rtol=1e-9)
 
 
+def test_merge__class_weights_of_a_table_and_of_its_store(tmp_path: Path) -> None:
+    """Training on a table records the given classes, training on a store all of them, with the same weights."""
+    store = bigforest.encode_store(frame(), tmp_path / "store", target="y", class_weight={"1": 3.0})
+    forests = [
+        bigforest.train(frame(), "y", class_weight={"1": 3.0}, trees=2, refine="off", out=tmp_path / "0"),
+        bigforest.train(store, trees=3, seed=1, refine="off", out=tmp_path / "1"),
+    ]
+    assert bigforest.merge(forests, tmp_path / "m").trees == 5
+
+
 def test_merge__says_where_the_trees_are_from(grown: Path, tmp_path: Path) -> None:
     bigforest.train(frame(), out=tmp_path / "2", seed=2, trees=3)
     bigforest.merge([grown / "0", grown / "1"], tmp_path / "m")
