@@ -33,9 +33,12 @@ from bigforest.source.open import table_in_memory
 def table_frame(X: Any) -> pl.DataFrame | None:
     """Return a table with named columns as a frame; None for an array or list whose columns have no names.
 
-    Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
+    Raises DataError for a table that Polars cannot hold, for a Dask frame, and for infinite values, which scikit-learn
+    refuses in arrays.
     """
     package = package_of(X)
+    if package == "dask" and hasattr(X, "columns"):  # numpy would lose the types of its columns
+        raise DataError("X is a Dask frame; give the result of its compute(), or write files for bigforest.train")
     if package not in ("pandas", "pyarrow", "polars") and not has_named_columns(X):
         X = arrow_stream(X)
     has_columns = isinstance(X, pl.DataFrame | pl.LazyFrame) or (package == "pandas" and hasattr(X, "columns"))

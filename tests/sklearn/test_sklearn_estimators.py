@@ -194,6 +194,14 @@ def test_names__are_checked_as_scikit_learn_does() -> None:
         numbered.predict(pd.DataFrame(X)[[1, 0, *range(2, X.shape[1])]])
 
 
+def test_dask__is_refused_for_its_computed_frame() -> None:
+    frame = pytest.importorskip("dask.dataframe").from_pandas(pd.DataFrame({"a": [1, 2] * 5}), npartitions=2)
+    ours = BigForestClassifier(1).fit(frame.compute(), [0, 1] * 5)
+    for use in (lambda: ours.fit(frame, [0, 1] * 5), lambda: ours.predict(frame)):
+        with pytest.raises(DataError, match=r"X is a Dask frame; give the result of its compute\(\)"):
+            use()
+
+
 def test_target__may_be_called_as_a_feature() -> None:
     frame = pl.DataFrame(X, schema=["target", "weight", "group", "a", "b", "c"])
     weights = np.arange(200) % 3 + 1
