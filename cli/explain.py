@@ -13,6 +13,7 @@ from . import options
 from .command import command
 from .config import PARTS
 from .options import Given, flag, option
+from .running import table_of
 from .show import Facts, count, duration, lines, number_cells, print_table, size
 from .train import draw_parts, plan_facts
 
@@ -130,7 +131,8 @@ def _draw_explain(facts: Facts) -> None:
 def explain(
     forest: options.ForestFolder,
     data: Annotated[
-        str | None, options.argument("DATA", "Rows to explain. Parts that use out-of-bag rows need the training table.")
+        str | None,
+        options.argument("DATA", "Rows to explain. Parts that use out-of-bag rows need the training table.", table_of),
     ] = None,
     *,
     settings: Given,
@@ -220,6 +222,7 @@ def plot(
             "DATA",
             "Rows for dependence, waterfall, swarm, surface, interactions; the training table for unbiased, "
             "permutation, map.",
+            table_of,
         ),
     ] = None,
     *,
@@ -251,6 +254,7 @@ def report(
         options.argument(
             "DATA",
             "The training table, for sections about rows: slices with large errors, dependence on features, and more.",
+            table_of,
         ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,

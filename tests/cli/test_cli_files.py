@@ -49,6 +49,9 @@ def test_stdin__is_a_table(folder: Path, run: Run, stdin: io.BytesIO, kind: str)
     assert (facts["rows"], facts["trees"]) == (things().height, 2)
     stdin.seek(0)
     assert run.json("plan", "-", "--trees", "2")["rows"] == things().height
+    for words in (("explain", "f", "-", "--permutation"), ("plot", "f", "-", "--what", "swarm"), ("report", "f", "-")):
+        stdin.seek(0)
+        assert run(*words).code == 0, run.err
 
 
 def test_stdout__has_the_predictions_and_nothing_else(folder: Path, grown: Path) -> None:
