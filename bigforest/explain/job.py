@@ -460,7 +460,9 @@ class ExplainJob:
         _check_training(self.forest, table)
         spec, config = self.forest.spec, self.forest.config
         labelled = table.labelled_rows()
-        groups = self.source.column(config.group) if config.group in self.source.schema else None
+        if config.group is not None and config.group not in self.source.schema:
+            raise DataError(f"the table lacks the groups {config.group!r} of the rows; add the column")
+        groups = None if config.group is None else self.source.column(config.group)
         codes = group_codes(spec, config, groups, labelled.astype(np.uint64))
         classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))

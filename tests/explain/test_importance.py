@@ -247,6 +247,8 @@ def test_explain__compares_weights_and_groups_with_those_of_training(task: str, 
         np.testing.assert_allclose(found["importance"], expected["importance"], rtol=1e-5, atol=1e-12)
         with pytest.raises(DataError, match=f"the values of some {named} are not those of training"):
             forest.explain(plain.with_columns(other), parts="permutation")
+        with pytest.raises(DataError, match=f"the table lacks the {role}s '{role[0]}' of the rows; add the column"):
+            forest.explain(plain.drop(role[0]), parts="permutation")
 
 
 @pytest.mark.parametrize(
