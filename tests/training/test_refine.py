@@ -380,7 +380,7 @@ def test_refined__refuses_by_name(tmp_path: Path) -> None:
     forest = bf.train(data, target, **options)
     with pytest.raises(ConfigError, match=r"forest\.unrefined\(\)"):
         forest.to_treelite()
-    for wrong in ({"bootstrap": False}, {"sampling": "adaboost"}):
+    for wrong in ({"bootstrap": False}, {"sampling": "adaboost"}, {"replace": False}):
         with pytest.raises(ConfigError, match="refine"):
             bf.train(data.drop("w"), target, refine=3, **wrong)
 
