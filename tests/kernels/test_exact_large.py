@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bigforest.grow.row_codes import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import MOST_BUCKETS, heavy_buckets, most_buckets
+from bigforest.kernels.common.sort import sort_by_code
 from bigforest.kernels.compiler.jit import kernel
 from bigforest.kernels.scan.impurity import GINI, VARIANCE
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
@@ -66,7 +67,12 @@ def clumped(draw: Draw, signal: Column) -> Column:
     return np.where(draw.random(signal.size) < 0.5, 0.0, np.abs(signal) ** 3 + draw.random(signal.size) * 1e-3)
 
 
-KINDS: list[Callable[[Draw, Column], Column]] = [bits, ties, bytes_, words, floats, skewed, clumped]
+def zeros(draw: Draw, signal: Column) -> Column:
+    """Most rows are zero, and the others are different numbers on both sides of it."""
+    return np.where(draw.random(signal.size) < 0.8, 0.0, signal + draw.normal(0, 1, signal.size))
+
+
+KINDS: list[Callable[[Draw, Column], Column]] = [bits, ties, bytes_, words, floats, skewed, clumped, zeros]
 
 
 def table(rows: int, classes: int, seed: int, kinds: list[Callable[[Draw, Column], Column]] = KINDS) -> Data:
@@ -167,6 +173,24 @@ def test_grow_tree__large_checkerboard_has_nothing_but_ties(impurity: str) -> No
 
 
 @kernel
+def _sorted(keys, begin, end):
+    sort_by_code(keys, begin, end)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("rows", [0, 1, 256, 257, 5_000])
+def test_sort_by_code__frequent_codes(rows: int, share: float) -> None:
+    draw = np.random.default_rng(rows)
+    code = np.where(draw.random(rows) < share, draw.choice([0, 70, 2**32 - 1], rows), draw.integers(0, 2**32, rows))
+    keys = code.astype(np.uint64) << np.uint64(32) | draw.integers(0, 9, rows).astype(np.uint64)
+    ordered = np.concatenate([[np.uint64(7)], keys, [np.uint64(3)]])
+    _sorted(ordered, np.uint64(1), np.uint64(rows + 1))
+    assert (ordered[0], ordered[-1]) == (7, 3)
+    assert (np.diff(ordered[1:-1] >> np.uint64(32)).astype(np.int64) >= 0).all()
+    assert np.array_equal(np.sort(ordered[1:-1]), np.sort(keys))
+
+
+@kernel
 def _buckets(n, most, rows):
     return heavy_buckets(n, np.uint64(64), most, rows)
 
@@ -179,7 +203,7 @@ def test_heavy_buckets__grows_by_the_root_of_the_rows() -> None:
         assert _buckets(np.uint64(rows), np.uint64(MOST_BUCKETS), np.uint64(1)) <= most_buckets(rows)
 
 
-@pytest.mark.parametrize(("classes", "rows"), [(2, 2**22 + 1000), (3, 300_000), (300, 300_000), (1, 300_000)])
+@pytest.mark.parametrize(("classes", "rows"), [(2, 2**22 + 1000), (3, 300_000), (100, 300_000), (1, 300_000)])
 def test_grow__best_split_of_many_rows(classes: int, rows: int) -> None:
     """More rows than the usual number of buckets is for; 1: numbers. Noise, of which most buckets are opened."""
     draw = np.random.default_rng(classes)

@@ -166,9 +166,30 @@ def heavy_buckets(n, least, most, rows):
     return buckets
 
 
+@inlined
+def buckets_from(low, span, shift):
+    """Return the first code (uint32) and the number (uint64) of buckets of 2**shift codes, for the codes from `low` on.
+
+    span  the largest code less `low`, uint64
+
+    The first bucket has the code `low` alone: often many rows have it, such as all zeros, or all missing values. So the
+    buckets begin below `low`. If that is below 0, it wraps around, and so do differences from it, in 32 bits:
+
+        low = 1, span = 12, shift = 2     codes   -2 -1  0  1 |  2  3  4  5 |  6  7  8  9 | 10 11 12 13
+    """
+    before = (ONE << np.uint64(shift)) - ONE
+    return np.uint32(low - np.uint32(before)), ((span + before) >> np.uint64(shift)) + ONE
+
+
+@inlined
+def last_code(first, b, shift):
+    """Return the largest code (uint32) of bucket b (uint64), see `buckets_from`."""
+    return np.uint32(first + np.uint32(((b + ONE) << np.uint64(shift)) - ONE))
+
+
 def most_buckets(rows: int) -> int:
-    """Return a bound of the buckets of a histogram of up to `rows` rows, see `heavy_buckets`."""
-    return max(MOST_BUCKETS, 4 * (math.isqrt(rows) + 1))
+    """Return a bound of the buckets of a histogram of up to `rows` rows, see `heavy_buckets` and `buckets_from`."""
+    return max(MOST_BUCKETS, 4 * (math.isqrt(rows) + 1)) + 1
 
 
 @inlined

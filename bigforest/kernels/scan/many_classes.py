@@ -26,8 +26,10 @@ from bigforest.kernels.common.node_scan import (
     ZERO_I64,
     Node,
     as_key,
+    buckets_from,
     class_of,
     heavy_buckets,
+    last_code,
     most_buckets,
     offer_gini,
     shift_for,
@@ -67,7 +69,8 @@ class ManyClassScratch(NamedTuple):
     total        int64 [classes], weights of the new classes
     number       uint64 [classes], the new number of each class, shifted to its bits in items
     left         int64 [classes], class weights on the left of a split
-    hist         uint32 [(classes + 1) * (buckets + 1)], histogram (kernels/llvm/edges.py) of up to `most` buckets
+    hist         uint32 [(classes + 1) * (most + LANES + 1)], histogram (kernels/llvm/edges.py), one bucket for the
+                 smallest code and up to `most` others
     most         uint64 [1], _BUCKETS or more
     above_code   uint32 [SORTED], codes above the smallest
     above_item   uint64 [SORTED], items of their rows
@@ -91,7 +94,7 @@ def make_many_class_scratch(classes: int, rows: int) -> ManyClassScratch:
         np.empty(classes, np.int64),
         np.empty(classes, np.uint64),
         np.empty(classes, np.int64),
-        np.empty((buckets + 1) * (classes + 1), np.uint32),
+        np.empty((buckets + LANES + 1) * (classes + 1), np.uint32),
         np.array([buckets], np.uint64),
         np.empty(SORTED, np.uint32),
         np.empty(SORTED, np.uint64),
@@ -256,7 +259,7 @@ def histogram_many(low, shift, items, codes, stride, classes, hist):
     for entry in range(entries + apart):
         hist[entry] = np.uint32(0)
     for i in range(n):
-        count_row(items[i], (codes[i] - low) >> shift, (i & ONE) * apart, stride, hist)
+        count_row(items[i], np.uint32(codes[i] - low) >> shift, (i & ONE) * apart, stride, hist)
     if apart != ZERO:
         for entry in range(entries):
             hist[entry] += hist[apart + entry]
@@ -276,7 +279,7 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
         for b in range(buckets):  # skip the edge of an empty bucket: its split equals the one before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
-                code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+                code = np.int64(last_code(low, b, shift))
                 offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, weight - w_l, best)
     if shift > np.uint32(0):
         end, all_classes = stride * classes, hist[stride * classes :]
@@ -310,5 +313,6 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
             walk_all_many(above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return
-    shift = shift_for(span, np.uint64(_BUCKETS) if bucket_per_code else many_buckets(n, many))
-    scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, many, None)
+    shift = np.uint32(0) if bucket_per_code else shift_for(span, many_buckets(n, many))
+    first, buckets = buckets_from(low, span, shift)
+    scan_buckets_many(first, shift, buckets, node, min_leaf, feature, best, work, many, None)

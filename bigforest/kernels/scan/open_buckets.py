@@ -16,7 +16,7 @@ import numpy as np
 
 from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
 from bigforest.kernels.common.node_scan import ONE, SORT_BUCKETS, ZERO, as_key
-from bigforest.kernels.common.sort import sort_bucket
+from bigforest.kernels.common.sort import sort_by_code
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.selection import select_codes
@@ -58,13 +58,13 @@ def collect(low, shift, buckets, items, bar, work, projected):
         opened += np.uint64(is_open)
     if opened == ZERO:
         return fine, False
-    lowest = low + np.uint32(first << np.uint64(shift))
+    lowest = np.uint32(low + np.uint32(first << np.uint64(shift)))
     span = np.uint32(((last - first + ONE) << np.uint64(shift)) - ONE)
     count = ZERO
     for k in range(select_codes(codes, np.uint64(items.size), lowest, span, selected)):
         i = selected[k]
         selected[count] = i
-        count += np.uint64(slot[np.uint64((codes[i] - low) >> shift)] != _CLOSED)
+        count += np.uint64(slot[np.uint64(np.uint32(codes[i] - low) >> shift)] != _CLOSED)
     if projected is None:
         most = smaller(count // _ROWS, np.uint64(SORT_BUCKETS))
         while fine < shift and (opened << np.uint64(fine + np.uint32(1))) <= most:
@@ -72,7 +72,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
     for k in range(opened << np.uint64(fine)):
         positions[k] = np.uint32(0)
     for k in range(count):
-        positions[narrow_bucket(codes[selected[k]] - low, shift, fine, work)] += np.uint32(1)
+        positions[narrow_bucket(np.uint32(codes[selected[k]] - low), shift, fine, work)] += np.uint32(1)
     at = np.uint32(0)
     for k in range(opened << np.uint64(fine)):
         size = positions[k]
@@ -80,7 +80,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
         at += size
     for k in range(count):
         i = selected[k]
-        narrow = narrow_bucket(codes[i] - low, shift, fine, work)
+        narrow = narrow_bucket(np.uint32(codes[i] - low), shift, fine, work)
         position = np.uint64(positions[narrow])
         positions[narrow] += np.uint32(1)
         if projected is None:
@@ -97,10 +97,13 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
 
     walk(b, begin, end, *arguments)  an inlined function that offers the boundaries inside bucket b, whose sorted keys
                                      are work.keys[begin:end]
-    low, shift  bucket b has the codes from low + (b << shift) on
+    low, shift  bucket b has the codes from low + (b << shift) on, see `buckets_from`. The first has a single code and
+                is not opened, unless codes are made from projections
     items       uint64 [n], items of the node. Their lower halves become the lower halves of the keys
     projected   ProjectionScratch if codes are made from projections; None for a feature
     """
+    if projected is None:
+        work.bound[ZERO] = -1.0
     fine, is_any = collect(low, shift, buckets, items, best.bar[0], work, projected)
     if not is_any:
         return
@@ -115,7 +118,7 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
                     start = begin
                     for k in range(narrow, after):
                         stop = np.uint64(work.positions[k])
-                        sort_bucket(work.keys, start, stop)
+                        sort_by_code(work.keys, start, stop)
                         start = stop
                 else:
                     order_bucket(projected, begin, end, b << np.uint64(shift), items, work.keys)

@@ -28,7 +28,9 @@ from bigforest.kernels.common.node_scan import (
     W_R,
     ZERO,
     ZERO_I64,
+    buckets_from,
     heavy_buckets,
+    last_code,
     shift_for,
     take_split,
 )
@@ -221,7 +223,7 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
         counts[b, ONE] = 0
         above[b] = 0
     for i in range(np.uint64(items.size)):
-        b = np.uint64((codes[i] - low) >> shift)
+        b = np.uint64(np.uint32(codes[i] - low) >> shift)
         counts[b, ZERO] += rows[i, ZERO]
         counts[b, ONE] += rows[i, ONE]
         above[b] += larger(rows[i, ONE], ZERO_I64)
@@ -236,7 +238,7 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
         sum_l += bucket_sum
         edges.w_l[count + ONE] = np.uint32(w_l)
         edges.sum_l[count + ONE] = sum_l
-        edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
+        edges.code[count + ONE] = last_code(low, b, shift)
         # No branch, which would be unpredictable: the next entry overwrites the entry of an empty bucket.
         count += np.uint64((shift > np.uint32(0)) | (weight > ZERO_I64))
     return count
@@ -277,8 +279,7 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
         sort_rows(work.codes, low, high, sums.position[:n], work.keys, work.positions)
         walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, feature, best, sums)
         return
-    most = (
-        np.uint64(BUCKETS_SUMS) if span < smaller(n, np.uint64(BUCKETS_SUMS)) else heavy_buckets(n, *BUCKETS_FOR_SUMS)
-    )
-    shift = shift_for(span, most)
-    scan_buckets_sums(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums, None)
+    bucket_per_code = span < smaller(n, np.uint64(BUCKETS_SUMS))
+    shift = np.uint32(0) if bucket_per_code else shift_for(span, heavy_buckets(n, *BUCKETS_FOR_SUMS))
+    first, buckets = buckets_from(low, span, shift)
+    scan_buckets_sums(first, shift, buckets, node, min_leaf, feature, best, work, sums, None)

@@ -10,8 +10,8 @@ A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 score
 3. Open the buckets that may have a better split inside: score their rows in the same way, over the smaller range of
    codes of the bucket.
 
-    codes of a node    0  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
-                                           ^ opened: the same over the codes 32 to 47, four splits
+    codes of a node    0 | 3  7 9 16 | 20 | 33 34 35 36 | 50      0 alone and buckets of 16 codes; four edges are scored
+                                            ^ opened: the same over the codes 33 to 48, four splits
 
 The rows of a heavy node are counted in buckets. Scores of the edges, and bounds of the buckets, are computed in
 float64. The rows of opened buckets are sorted and walked.
@@ -37,8 +37,10 @@ from bigforest.kernels.common.node_scan import (
     TWO,
     ZERO,
     buckets_for,
+    buckets_from,
     class_of,
     heavy_buckets,
+    last_code,
     most_buckets,
     offer_gini,
     shift_for,
@@ -62,9 +64,9 @@ _FEW_CODES = np.uint64(256)
 # Arguments of buckets_for and heavy_buckets: fewest buckets, most buckets, rows per bucket.
 _LIGHT_BUCKETS = (32, 1024, 4)
 HEAVY_BUCKETS = (64, MOST_BUCKETS, 8)
-# If a heavy node has up to this many buckets, every other row is counted in a second table. Two larger tables would not
-# fit in the cache.
-_TWICE = np.uint64(512)
+# If a heavy node has up to this many buckets, one of them for the smallest code, every other row is counted in a second
+# table. Two larger tables would not fit in the cache.
+_TWICE = np.uint64(513)
 # Most waiting ranges. A bucket of a range has at least five bits less, so ranges of 32 bits are opened at most seven
 # times.
 _RANGES = 7 * 1024
@@ -103,7 +105,7 @@ class TwoClassScratch(NamedTuple):
 def make_two_class_scratch(rows: int) -> TwoClassScratch:
     """Allocate TwoClassScratch for nodes of up to `rows` rows."""
     light = min(max(rows, PAIRS), SCORED_WEIGHT) + LANES
-    buckets = _LIGHT_BUCKETS[1]
+    buckets = _LIGHT_BUCKETS[1] + 1  # one more for the smallest code
     return TwoClassScratch(
         np.empty(max(rows, PAIRS), np.uint32),
         np.empty((TOGETHER + 1, light), np.uint32),
@@ -162,10 +164,12 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
 
 @inlined
 def light_buckets(low, high, n):
-    """Return the number of buckets, uint64, for n rows with codes from low to high, and the bits to drop, uint32."""
+    """Return the first code (uint32) and the number (uint64) of buckets for n rows with codes from low to high, and the
+    bits to drop (uint32), see `buckets_from`."""
     span = np.uint64(high - low)
     shift = _ZERO32 if span < _FEW_CODES else shift_for(span, buckets_for(n, *_LIGHT_BUCKETS))
-    return (span >> np.uint64(shift)) + ONE, shift
+    first, buckets = buckets_from(low, span, shift)
+    return first, buckets, shift
 
 
 @inlined
@@ -182,7 +186,7 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
     ones, weight = node.total[ONE], node.weight
     if n <= paired:
         return score_pairs_two(codes, add, n, before, ones, weight, min_leaf, left, score)
-    buckets, shift = light_buckets(low, high, n)
+    first_code, buckets, shift = light_buckets(low, high, n)
     apart = buckets + ONE  # two tables, because an addition waits for an earlier addition to the same bucket
     for b in range(apart + apart):
         left[b] = _ZERO32
@@ -194,7 +198,7 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
         left[ONE], left[TWO] = first, np.uint32(both - first)
     else:
         for i in range(n):
-            left[(i & ONE) * apart + ONE + np.uint64((codes[i] - low) >> shift)] += add[i]
+            left[(i & ONE) * apart + ONE + np.uint64(np.uint32(codes[i] - first_code) >> shift)] += add[i]
         for b in range(ONE, apart):
             left[b] += left[apart + b]
     left[ONE] += before
@@ -228,7 +232,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
     row_codes, size, paired, waiting = codes, n, PAIRED, ZERO
     while True:
         left, score = two.left[slot], two.score[slot]
-        buckets, shift = light_buckets(low, high, size)
+        first, buckets, shift = light_buckets(low, high, size)
         by_row = size <= paired
         if may_be_best(highest, best):
             bar = np.float32(highest * (1.0 - SCORE_ERROR))
@@ -236,9 +240,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
             offered = np.int64(-1)
             for k in range(hits):
                 at = np.uint64(work.selected[k])
-                code = (
-                    np.int64(row_codes[at]) if by_row else np.int64(low) + np.int64((at + ONE) << np.uint64(shift)) - 1
-                )
+                code = np.int64(row_codes[at]) if by_row else np.int64(last_code(first, at, shift))
                 packed = left[at if by_row else at + ONE]
                 if code != offered:
                     offered = code
@@ -246,7 +248,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
                     w_l = ones_l + np.int64(packed & _LOW_HALF)
                     offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
         if not by_row and shift > _ZERO32:
-            waiting = push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two)
+            waiting = push_ranges(first, shift, buckets, left, node, min_leaf, best, waiting, work, two)
         if waiting == ZERO:
             return
         waiting -= ONE
@@ -276,11 +278,13 @@ def ends_here(first, after, shift, left):
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
     """Push the buckets that may have a better split on two.ranges. Return the number of waiting ranges.
 
+    low, shift  bucket b has the codes from low + (b << shift) on; the first has a single code
+
     Neighbouring buckets become one range if it need not be opened again (`ends_here`).
     """
     bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
     count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
-    k = ZERO
+    k = np.uint64(count > ZERO and work.positions[ZERO] == _ZERO32)
     while k < count:
         first = np.uint64(work.positions[k])
         after = first + ONE
@@ -289,7 +293,7 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
         while k < count and np.uint64(work.positions[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
-        two.ranges[waiting, 0] = low + np.uint32(first << np.uint64(shift))
+        two.ranges[waiting, 0] = np.uint32(low + np.uint32(first << np.uint64(shift)))
         two.ranges[waiting, 1] = np.uint32(((after - first) << np.uint64(shift)) - ONE)
         two.ranges[waiting, 2] = left[first]
         waiting += ONE
@@ -312,7 +316,8 @@ def scan_two(low, high, node, min_leaf, feature, best, work, two):
     else:
         n, span = np.uint64(node.items.size), np.uint64(high - low)
         shift = _ZERO32 if span < _FEW_CODES else shift_for(span, heavy_buckets(n, *HEAVY_BUCKETS))
-        scan_heavy(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, two, None)
+        first, buckets = buckets_from(low, span, shift)
+        scan_heavy(first, shift, buckets, node, min_leaf, feature, best, work, two, None)
 
 
 @helper
@@ -369,7 +374,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
     for i in range(np.uint64(node.items.size)):
         add = two.add[i]
         packed = np.uint64(add & _LOW_HALF) | (np.uint64(add >> _HALF) << SHIFT32)
-        counts[i & odd, np.uint64((work.codes[i] - low) >> shift)] += packed
+        counts[i & odd, np.uint64(np.uint32(work.codes[i] - low) >> shift)] += packed
     before[ZERO] = ZERO
     for b in range(buckets):
         before[b + ONE] = before[b] + counts[ZERO, b] + counts[ONE, b]
@@ -385,7 +390,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
                 bound[b] = larger(bound[b], larger(edge[b], score_two(first, first_weight, ones, weight)))
     for b in range(buckets - ONE):
         if edge[b] >= best.bar[0]:
-            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+            code = np.int64(last_code(low, b, shift))
             ones_l, w_l = ones_and_weight(before[b + ONE])
             offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
     if wide:
