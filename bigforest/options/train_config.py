@@ -462,19 +462,13 @@ def _check_out_of_bag(config: TrainOptions) -> None:
             f"{api('refine')} corrects the out-of-bag predictions, and there are none without {api('bootstrap')}; drop "
             "one of them"
         )
-    in_all_bags = not config.replace and config.sample_fraction == 1.0
-    if isinstance(config.refine, int) and in_all_bags and config.calibration is None:
-        raise ConfigError(
-            f"{api('refine')} corrects the out-of-bag predictions, and all rows are in every bag; sample fewer, or "
-            f"drop {api('refine')}"
-        )
     if config.stop_oob is None:
         return
     if not config.bootstrap:
         raise ConfigError(
             f"{api('stop_oob')} uses the out-of-bag error, which does not exist without {api('bootstrap')}; drop it"
         )
-    if in_all_bags:
+    if not config.replace and config.sample_fraction == 1.0:
         raise ConfigError(f"{api('stop_oob')} uses the out-of-bag error, and all rows are in every bag; sample fewer")
 
 
