@@ -29,6 +29,8 @@ from bigforest.kernels.scan.regression import offer_one
 _BITS11 = np.uint64(11)
 _BITS63 = np.uint64(63)
 _STEP = 2.0**-53
+# In nodes of up to this many rows, the values of the rows are compared with a drawn threshold.
+_FEW_ROWS = np.uint64(64)
 
 
 class CodeDictionary(NamedTuple):
@@ -43,15 +45,37 @@ class CodeDictionary(NamedTuple):
 
 
 @inlined
-def draw_code(dictionary, feature, low, high, state):
-    """Draw a threshold between the values of the codes `low` and `high`. Return the largest code that goes left."""
-    start = np.uint64(dictionary.offsets[feature])
+def draw_threshold(dictionary, start, low, high, state):
+    """Draw a threshold between the values of the codes `low` and `high`; start: entry of code 0 of the feature."""
     lowest = larger(dictionary.low[start + np.uint64(low)], -LARGEST)
     highest = smaller(dictionary.low[start + np.uint64(high)], LARGEST)
     share = np.float64(mix(state) >> _BITS11) * _STEP
-    threshold = lowest * (1.0 - share) + highest * share
+    return lowest * (1.0 - share) + highest * share
+
+
+@inlined
+def draw_code(dictionary, feature, low, high, state):
+    """Draw a threshold between the values of the codes `low` and `high`. Return the largest code that goes left."""
+    start = np.uint64(dictionary.offsets[feature])
+    threshold = draw_threshold(dictionary, start, low, high, state)
     first = start + np.uint64(low)
     return np.int64(last_up_to(dictionary.low, first, np.uint64(high) - np.uint64(low), threshold) - start)
+
+
+@inlined
+def draw_code_of_rows(dictionary, feature, low, high, state, codes, n):
+    """Draw a threshold as `draw_code`. Return the largest code of the rows, codes[:n], that goes left.
+
+    Codes from `high` on, of the largest value and of missing values, go right. For few rows this takes less time than a
+    search, in which each read waits for the one before.
+    """
+    start = np.uint64(dictionary.offsets[feature])
+    threshold = draw_threshold(dictionary, start, low, high, state)
+    code = low
+    for i in range(n):
+        value = dictionary.low[start + np.uint64(smaller(codes[i], high))]
+        code = larger(code, codes[i] if (codes[i] < high) & (value <= threshold) else low)
+    return np.int64(code)
 
 
 @inlined
@@ -83,6 +107,23 @@ def draw_levels(levels, key, feature, numbers):
 
 
 @inlined
+def sum_left(items, codes, threshold, left):
+    """Set left[k] to the weight of class k in the rows with codes up to `threshold` (uint32)."""
+    if left.size == 2:  # in registers
+        both, ones = ZERO_I64, ZERO_I64
+        for i in range(np.uint64(items.size)):
+            weight = np.int64(items[i] & BITS16) & -np.int64(codes[i] <= threshold)
+            both += weight
+            ones += weight & -np.int64(class_of(items[i]))
+        left[0], left[1] = both - ones, ones
+        return
+    for k in range(np.uint64(left.size)):
+        left[k] = 0
+    for i in range(np.uint64(items.size)):
+        left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= threshold)
+
+
+@inlined
 def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
     """Offer the split that sends rows with codes up to `code` to the left."""
     items = node.items
@@ -90,17 +131,14 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
     w_l = ZERO_I64
     if sums is not None:
         sum_l = ZERO_I64
-        for i in range(np.uint64(items.size)):
-            if codes[i] <= threshold:
-                w_l += sums.rows[i, ZERO]
-                sum_l += sums.rows[i, ONE]
+        for i in range(np.uint64(items.size)):  # without a branch, which would be unpredictable
+            goes_left = -np.int64(codes[i] <= threshold)
+            w_l += sums.rows[i, ZERO] & goes_left
+            sum_l += sums.rows[i, ONE] & goes_left
         offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.poisson)
     if scores is not None:
         impurity, table, left, right = scores
-        for k in range(np.uint64(left.size)):
-            left[k] = 0
-        for i in range(np.uint64(items.size)):
-            left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= threshold)
+        sum_left(items, codes, threshold, left)
         sq_l, sq_r = ZERO_I64, ZERO_I64
         for k in range(np.uint64(left.size)):
             right[k] = node.total[k] - left[k]
@@ -142,5 +180,9 @@ def offer_random(feature, low, high, node, key, min_leaf, best, work, non_plain,
             if not alone and goes_last(state):
                 missing_last(work.codes, n, high)
                 number += 1
-    code = ZERO_I64 if alone else draw_code(dictionary, feature, least, high, state)
+    code = ZERO_I64
+    if not alone and n <= _FEW_ROWS:
+        code = draw_code_of_rows(dictionary, feature, least, high, state, work.codes, n)
+    elif not alone:
+        code = draw_code(dictionary, feature, least, high, state)
     offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
