@@ -119,11 +119,11 @@ def refines(config: TrainConfig, rows: int, classes: int) -> bool:
         raise ConfigError(
             f"{api('refine')} supports up to {MAX_CLASSES} classes, and the target has {classes}; drop it"
         )
-    in_all_bags = not config.replace and config.sample_fraction == 1.0 and config.sampling != "balanced"
+    in_all_bags = not config.replace and config.sample_fraction == 1.0  # balanced bags: the smallest class is
     if isinstance(config.refine, int) and in_all_bags and config.calibration is None:
         raise ConfigError(
-            f"{api('refine')} corrects the out-of-bag predictions, and all rows are in every bag; sample fewer, or "
-            f"drop {api('refine')}"
+            f"{api('refine')} corrects the out-of-bag predictions, and all rows, or all of a class, are in every bag; "
+            f"sample fewer, or drop {api('refine')}"
         )
     # A stage would learn the shares of the classes in the table, which balanced bags leave out on purpose.
     chosen = config.refine == "auto" and config.sampling != "balanced" and rows >= _LEAST_TABLE

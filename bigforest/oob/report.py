@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table
 from bigforest.columns.labels import stored_labels
-from bigforest.errors import ConfigError
-from bigforest.events import stage
+from bigforest.errors import ConfigError, listed
+from bigforest.events import Listener, Notice, stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_tables
@@ -148,7 +148,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             if boosted is not None:
                 inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        write_report(store, config, inputs, tallies, changes, writers)
+        tables = write_report(store, config, inputs, tallies, changes, writers)
+        if "confusion" in tables:
+            _tell_of_classes(stored_labels(store.spec.target), tables["confusion"]["truth"], listener)
         if refining:
             progress.advance(1)
         if config.keep_votes:
@@ -226,8 +228,8 @@ def write_report(
     tallies: Sequence[RangeTally],
     changes: NDArray[np.int64],
     executor: Executor,
-) -> None:
-    """Write the files of the report. Replace files of a run that was killed.
+) -> dict[str, pa.Table]:
+    """Write the files of the report. Replace files of a run that was killed. Return the small tables by name.
 
     tallies  votes on all rows, in order. A tally that is stored in a file has only rows of one file of the report
     changes  int64 [3, trees], see TalliedRange
@@ -245,8 +247,27 @@ def write_report(
         ],
         schema=schemas["curve"],
     )
-    for name, table in {"curve": curve, **report.tables(store, inputs, executor, schemas)}.items():
+    tables = {"curve": curve, **report.tables(store, inputs, executor, schemas)}
+    for name, table in tables.items():
         write_tables([table], formats[name].at(inputs.directory), formats[name], header)
+    return tables
+
+
+def _tell_of_classes(labels: pa.Array, truth: pa.ChunkedArray, listener: Listener) -> None:
+    """Send a notice of the classes without an out-of-bag row, unless no row is out of bag.
+
+    truth  the classes of out-of-bag rows
+    """
+    present = set(truth.to_pylist())
+    absent = [repr(label) for label in labels.to_pylist() if label not in present]
+    if present and absent:
+        classes = "class" if len(absent) == 1 else "classes"
+        listener(
+            Notice(
+                f"all rows of {classes} {listed(absent, 5)} are in every bag, so the out-of-bag error, losses and "
+                "choices are those of the other classes; with bags of fewer rows they would be out of bag, too"
+            )
+        )
 
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:

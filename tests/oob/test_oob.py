@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.errors import ConfigError, FormatError
-from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import VOTE_BYTES
 from bigforest.forest.nodes import TreeArrays
@@ -399,3 +399,14 @@ def test_oob_estimate__has_room_for_the_leaves_of_rows_out_of_bag(options: dict[
     nodes = forest.loader.survey(1).nodes
     found = oob_estimate(store.shape, forest.config, Resources(threads=1), nodes).scratch
     assert found >= written
+
+
+def test_write_oob__tells_of_classes_that_are_in_every_bag() -> None:
+    table = bigforest.simulate("trunk", rows=90, dims=2).with_columns(target=pl.int_range(90) // 80)
+    told: list[object] = []
+    options = {"task": "classification", "sampling": "balanced", "trees": 20, "mtry": 1}
+    bigforest.train(table, "target", replace=False, listener=told.append, **options)
+    assert any(isinstance(event, Notice) and "all rows of class 1 are in every bag" in event.text for event in told)
+    told.clear()
+    bigforest.train(table, "target", listener=told.append, **options)
+    assert not any(isinstance(event, Notice) and "in every bag" in event.text for event in told)
