@@ -49,7 +49,7 @@ IMPURITIES: dict[str, Task] = {
 MEANINGS = {
     "gini": "1 minus the sum of the squared shares of the classes",
     "entropy": "entropy of the classes, in bits",
-    "error": "share of rows outside the most frequent class (Tomasi 2017, section 3)",
+    "error": "share of rows outside the most frequent class (Tomasi 2017, section 3); most splits do not change it, so trees of many rows are thousands of levels deep, and growing takes far longer",
     "variance": "variance, for regression",
     "poisson": "half the Poisson deviance, for regression on counts and other targets that are not negative; a split that leaves a sum of 0 on a side is not made, and the family must be axis or tree",
 }
