@@ -149,7 +149,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
                 inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         tables = write_report(store, config, inputs, tallies, changes, writers)
-        if "confusion" in tables:
+        if "confusion" in tables and not config.replace:  # with replacement, few trees may do that by chance
             _tell_of_classes(stored_labels(store.spec.target), tables["confusion"]["truth"], listener)
         if refining:
             progress.advance(1)
