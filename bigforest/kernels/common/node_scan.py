@@ -154,7 +154,8 @@ def buckets_for(n, least, most, rows):
 
 @helper
 def heavy_buckets(n, least, most, rows):
-    """Return `buckets_for` n rows, or a power of two from 2 * sqrt(n) on if `most` buckets are fewer.
+    """Return the number of buckets for n rows, as `buckets_for`; if that is `most`, a power of two of at least
+    2 * sqrt(n).
 
     The weights on the left of a feature without influence are a random walk, which deviates by about sqrt(n) from its
     mean. If buckets have as many rows, their bounds are above the best edge, and most of them are opened.

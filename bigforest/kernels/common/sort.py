@@ -12,7 +12,7 @@ from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 # Up to this many entries are sorted by insertion without gaps.
 _FEW = np.uint64(48)
 _THREE = np.uint64(3)
-# More keys than this are parted at a code, up to _PARTS times.
+# More keys than this are divided at a code, up to _PARTS times.
 _MANY = np.uint64(256)
 _PARTS = 8
 # Fewest buckets of a counting sort, unless the range has fewer codes.
@@ -69,9 +69,9 @@ def sort_bucket(keys, begin, end):
 
 @inlined
 def part_at(keys, begin, end, code):
-    """Put the keys of smaller codes in keys[begin:end] first, and those of larger codes last (Dijkstra 1976).
+    """Move keys[begin:end] of smaller codes to the front, and keys of larger codes to the end (Dijkstra 1976).
 
-    Return begin and end of the keys of this code.
+    Return begin and end of the keys of this code, which are left between them.
     """
     i = begin
     while i < end:
@@ -101,8 +101,8 @@ def middle_code(keys, begin, end):
 def sort_by_code(keys, begin, end):
     """Sort keys[begin:end] by their codes alone.
 
-    Many keys mostly share few codes, as in a column of zeros and a few other values. So the keys of a frequent code
-    are put between the others first, several times.
+    In a large bucket, most keys often have the same code, such as the zeros of a column. So keys are first divided into
+    smaller, equal and larger codes than a code that is probably frequent, up to _PARTS times; equal ones are in place.
     """
     for _ in range(_PARTS):
         if end - begin <= _MANY:

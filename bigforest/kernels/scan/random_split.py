@@ -107,7 +107,7 @@ def draw_levels(levels, key, feature, numbers):
 
 
 @inlined
-def sum_left(items, codes, threshold, left):
+def sum_classes_left(items, codes, threshold, left):
     """Set left[k] to the weight of class k in the rows with codes up to `threshold` (uint32)."""
     if left.size == 2:  # in registers
         both, ones = ZERO_I64, ZERO_I64
@@ -138,7 +138,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
         offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.poisson)
     if scores is not None:
         impurity, table, left, right = scores
-        sum_left(items, codes, threshold, left)
+        sum_classes_left(items, codes, threshold, left)
         sq_l, sq_r = ZERO_I64, ZERO_I64
         for k in range(np.uint64(left.size)):
             right[k] = node.total[k] - left[k]
