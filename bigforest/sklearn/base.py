@@ -28,6 +28,7 @@ from bigforest.sklearn.tables import (
     check_dense,
     checked_sample_weight,
     has_text,
+    header,
     item_or_list,
     named,
     objects_of,
@@ -457,14 +458,14 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
         if not frame.width:
             raise DataError("X has no columns; give at least one")
-        validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
+        validate_data(self, X if hasattr(X, "iloc") else header(frame), skip_check_array=True)
         return frame, frame.columns
 
     def _read(self, X: Any) -> Any:
         """Return rows to predict, validated against the training rows: a frame, or a dense or sparse array."""
         frame = table_frame(X := unmasked(X))
         if frame is not None:
-            validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
+            validate_data(self, X if hasattr(X, "iloc") else header(frame), skip_check_array=True, reset=False)
             # scikit-learn checks only names that are text.
             if frame.columns != self._names and {*frame.columns} == {*self._names}:
                 raise DataError(f"the columns of X are in another order than in fit: {listed(self._names)}; reorder X")

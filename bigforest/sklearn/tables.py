@@ -52,6 +52,14 @@ def table_frame(X: Any) -> pl.DataFrame | None:
     return frame
 
 
+def header(frame: pl.DataFrame) -> Any:
+    """Return an Arrow table without rows that has the columns of a frame.
+
+    scikit-learn reads its names in every version; it reads those of Polars 2 from version 1.9 on.
+    """
+    return pl.DataFrame(schema=dict.fromkeys(frame.columns, pl.Null)).to_arrow()
+
+
 def unmasked(values: Any) -> Any:
     """Replace masked cells of an array by NaN, because scikit-learn would ignore the mask."""
     return plain_array(values) if isinstance(values, np.ma.MaskedArray) else values

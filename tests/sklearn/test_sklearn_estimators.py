@@ -175,7 +175,7 @@ def test_table__gives_the_forest_that_train_grows() -> None:
     """Other kinds of tables are in test_every_table."""
     frame = mixed_table()
     forest = bf.train(frame.with_columns(target=pl.Series(WORDS)), trees=8)
-    for table in (frame.to_pandas(), frame.to_arrow().combine_chunks().to_batches()[0]):
+    for table in (frame, frame.to_pandas(), frame.to_arrow().combine_chunks().to_batches()[0]):
         ours = BigForestClassifier(n_estimators=8).fit(table, WORDS)
         assert np.array_equal(ours.predict_proba(table), forest.predict_proba(frame).to_numpy())
         assert ours.feature_names_in_.tolist() == frame.columns
@@ -183,9 +183,12 @@ def test_table__gives_the_forest_that_train_grows() -> None:
 
 
 def test_names__are_checked_as_scikit_learn_does() -> None:
-    ours = BigForestClassifier(n_estimators=2).fit(pd.DataFrame(X, columns=NAMES), Y)
-    with pytest.raises(ValueError, match="feature names should match"):
-        ours.predict(pd.DataFrame(X, columns=NAMES[::-1]))
+    for table in (pd.DataFrame(X, columns=NAMES), pl.DataFrame(X, schema=NAMES)):
+        ours = BigForestClassifier(n_estimators=2).fit(table, Y)
+        with pytest.raises(ValueError, match=r"names should match.*\n.*must be in the same order"):
+            ours.predict(table[NAMES[::-1]])
+        with pytest.raises(ValueError, match=r"names should match.*\n.*unseen at fit time:\n- other"):
+            ours.predict(pl.DataFrame(X, schema=[*NAMES[1:], "other"]))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         assert same(ours, fitted(n_estimators=2))
     numbered = BigForestClassifier(n_estimators=2).fit(pd.DataFrame(X), Y)
