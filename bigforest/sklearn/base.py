@@ -22,7 +22,14 @@ from bigforest.options.signatures import option_entries, section, with_section
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import BOOSTED, Task, check_flag, is_integer
 from bigforest.predict.forest import Forest
-from bigforest.sklearn.parameters import balanced_in_bags, names_of_parameters, seed_of, threads_of, training_options
+from bigforest.sklearn.parameters import (
+    balanced_in_bags,
+    check_single,
+    names_of_parameters,
+    seed_of,
+    threads_of,
+    training_options,
+)
 from bigforest.sklearn.tables import (
     category_names,
     check_dense,
@@ -232,6 +239,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         >>> BigForestClassifier(n_estimators=10).fit(X, y).score(X, y) > 0.9
         True
         """
+        check_single(self._parameters())
         if y is None:
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
         check_dense(y)

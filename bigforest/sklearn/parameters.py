@@ -6,21 +6,21 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from bigforest.encode.arguments import plain_options
-from bigforest.errors import ConfigError, DataError, write_names
+from bigforest.errors import ConfigError, DataError, shown, write_names
 from bigforest.execution.resources import available_threads
 from bigforest.options.declaration import is_within
 from bigforest.options.package_names import IMPURITIES
 from bigforest.options.signatures import ABSENT, SKLEARN_NAMES
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
-from bigforest.options.values import BOOSTED
+from bigforest.options.values import BOOSTED, plain
 
 # Parameters of the estimators by the names that `bigforest.train` has for them.
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
@@ -28,8 +28,21 @@ _PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
 
 # Parameters that have the name of an option, but may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
+# Parameters that may have several values, or check their values on their own.
+_SEVERAL = ("class_weight", "categories", "axes_from", "min_level", "subspace", "random_state", "monotonic_cst")
 CLASS_CRITERIA = {name: name for name, task in IMPURITIES.items() if task == "classification"} | {"log_loss": "entropy"}
 NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poisson": "poisson"}
+
+
+def check_single(parameters: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an array, a list or another object as a parameter that has a single value.
+
+    Comparing an array with a word, as for "auto", would raise an error of numpy.
+    """
+    for name, value in parameters.items():
+        single = value is None or isinstance(plain(value), str | Number | os.PathLike) or callable(value)
+        if not single and name not in _SEVERAL:
+            raise ConfigError(f"{name} must be a single number or word, not {shown(value)}")
 
 
 def training_options(

@@ -511,6 +511,7 @@ def test_parameters__may_be_numbers_of_numpy() -> None:
         "ccp_alpha": np.float32(0.0),
         "oob_score": np.True_,
         "min_samples_leaf": np.int8(2),
+        "max_leaf_nodes": np.array(9),
     }
     plain = {name: value.item() for name, value in given.items()}
     assert same(fitted(n_estimators=np.int64(9), **given), fitted(n_estimators=9, **plain))
@@ -543,6 +544,15 @@ def test_parameters__may_be_numbers_of_numpy() -> None:
         ({"warm_start": "yes"}, "warm_start must be True or False"),
         ({"oob_score": 2}, "oob_score must be True or False"),
         ({"verbose": "much"}, "verbose must be a whole number"),
+        (
+            {"max_features": np.array([0.5, 1.0])},
+            r"max_features must be a single number or word, not array\(\[0.5, 1. \]",
+        ),
+        ({"family": pd.Series(["axis", "tree"])}, "family must be a single number or word, not 0    axis 1    tree"),
+        ({"ranks": np.array([True, False])}, "ranks must be a single number or word, not array"),
+        ({"oob_score": [True]}, r"oob_score must be a single number or word, not \[True\]"),
+        ({"bootstrap": pd.NA}, "bootstrap must be a single number or word, not <NA>"),
+        ({"max_depth": {"tree": 3}}, "max_depth must be a single number or word, not {'tree': 3}"),
     ],
     ids=str,
 )
