@@ -189,7 +189,8 @@ class Stop:
 class Origin:
     """Training table of a forest, or the forests it was merged from.
 
-    data         absolute path (file, folder, glob or store); None for a table in memory, or when merged.
+    data         absolute path (file, folder, glob or store); None for a table in memory or on standard input,
+                 or when merged.
     exclude      columns left out.
     fingerprint  `Store.fingerprint` of the presorted table; empty when forests of different tables were merged.
     merged       the forests it was merged from, in the order of the trees; empty if it was grown.

@@ -385,7 +385,8 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
     place = None if files.origin is None else files.origin.data
     if place is None:
         raise ConfigError(
-            f"{api('coverage_by')}: the forest was trained on a table in memory; give its column {name!r} as a Series"
+            f"{api('coverage_by')}: the forest was trained on a table in memory or on standard input; in Python, give "
+            f"its column {name!r} as a Series"
         )
     with TemporaryFolder(None) as work:
         try:

@@ -51,7 +51,7 @@ _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 def card(forest: Forest) -> list[str]:
     """Return pieces of HTML: facts about the forest and its data, the candidates of a comparison, and all options."""
     spec, config, origin = forest.spec, forest.config, forest.origin
-    grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
+    grown_on = "a table in memory or on standard input" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
         grown_on = "; ".join(f"{piece.forest} ({counted(piece.trees, 'tree')})" for piece in origin.merged)
     classes = f"{counted(len(forest.classes), 'class')}, {_list_values(forest.classes)}"

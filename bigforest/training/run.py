@@ -320,7 +320,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
         return resolve(run, store := _open_store(folder, run.fingerprint), resources).for_store(store)
     run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
     if run.data is None:
-        raise ConfigError(f"{folder.out} was started with a table in memory; give the table again")
+        raise ConfigError(f"{folder.out} was started with a table in memory or on standard input; give it again")
     with local_workdir(folder.temporary) as workdir:
         plan = resolve(run, open_table(run, folder.temporary, memory=resources.memory), resources)
         store = plan.make_store(workdir / folder.store.name, timer, f"{folder.out} was started with")

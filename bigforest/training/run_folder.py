@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
 class Run:
     """A forest to train: the table, and everything else that determines the forest.
 
-    data         the table: a path or glob, a Store, or a table in memory. state.json has the absolute path, or None.
+    data         the table: a path or glob, a Store, or a table in memory. state.json has `location`.
     target       target column; None for the first of the usual names.
     exclude      columns to leave out.
     config       the configuration. `resolve` and `choose_options` complete it.
@@ -97,9 +97,13 @@ class Run:
 
     @property
     def location(self) -> str | None:
-        """Absolute path, or glob, of the table or store; None for a table in memory."""
-        data = self.data.path if isinstance(self.data, Store) else self.data
-        return str(absolute_path(data)) if isinstance(data, str | Path) else None
+        """Absolute path, or glob, of the table or store; None for a table in memory or a copy of standard input."""
+        if isinstance(self.data, Store):
+            return str(absolute_path(self.data.path))
+        if not isinstance(self.data, str | Path):
+            return None
+        path = absolute_path(self.data)
+        return None if is_temporary(path) else str(path)
 
     def origin(self, stop: Stop | None = None) -> Origin:
         """Return the record of the training table in the finished forest."""

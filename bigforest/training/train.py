@@ -340,7 +340,8 @@ def shrink_forest(
     assert origin is not None
     if data is None and origin.data is None:
         raise ConfigError(
-            f"the forest was grown on a table in memory; give it again as {api('data')}, or set {api('amount')}"
+            f"the forest was grown on a table in memory or on standard input; give it again as {api('data')}, or set "
+            f"{api('amount')}"
         )
     data = separated(origin.data if data is None else data, forest.spec.separator)
     run = Run(data, forest.spec.target.name, origin.exclude, forest.config, origin.fingerprint)

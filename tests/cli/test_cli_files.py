@@ -54,6 +54,18 @@ def test_stdin__is_a_table(folder: Path, run: Run, stdin: io.BytesIO, kind: str)
         assert run(*words).code == 0, run.err
 
 
+def test_stdin__has_no_path_for_later_commands(folder: Path, run: Run, stdin: io.BytesIO) -> None:
+    things().write_parquet(stdin)
+    stdin.seek(0)
+    run("train", "-", "--trees", "2", "--out", "f")
+    assert "grown on" not in run("inspect", "f").out
+    for words in (("train", "--resume", "f", "--trees", "3"), ("shrink", "f", "--out", "s")):
+        assert run(*words).code == 2 and "a table in memory or on standard input; give it again" in run.err
+    stdin.seek(0)
+    assert run.json("train", "-", "--resume", "f", "--trees", "3")["trees"] == 3
+    assert run.json("inspect", "f")["origin"]["data"] is None
+
+
 def test_stdout__has_the_predictions_and_nothing_else(folder: Path, grown: Path) -> None:
     command = [sys.executable, "-m", "cli", "predict", str(grown), "-", "--proba", "--out", "-"]
     text = things().write_csv().encode()
