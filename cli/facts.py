@@ -27,6 +27,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "nodes": forest.files.node_count,
         "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
+        "calibration": forest.config.calibration,
         "shrinkage": choice_facts(forest.shrinkage),
         "power": choice_facts(forest.power),
         "refine": choice_facts(forest.rounds),

@@ -131,7 +131,7 @@ def shrink(
     from .facts import revised_facts
 
     shrunk = bigforest.shrink_forest(forest, out, amount=amount, data=data, **run)
-    return revised_facts(shrunk, "trees", "classes", "oob", "shrinkage", "power", "refine")
+    return revised_facts(shrunk, "trees", "classes", "oob", "calibration", "shrinkage", "power", "refine")
 
 
 def _draw_merged(facts: Facts) -> None:

@@ -244,20 +244,23 @@ def _named(texts: Mapping[str, str]) -> str:
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
     """Return a line each about lambda, the power and the boosted stage.
 
-    A choice that changes nothing has a line only if it was tried, and the power not even then.
+    A choice that changes nothing has a line only if it was tried, and the power not even then. With `calibration`, the
+    losses are of other rows than those of the report, which has all.
     """
-    shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
-    raised = _choice_line(facts["power"], "power", 1.0)
-    refined = _choice_line(facts["refine"], "rounds", 0.0)
+    rows = " on rows that are not held out" if facts.get("calibration") else ""
+    shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0, rows)
+    raised = _choice_line(facts["power"], "power", 1.0, rows)
+    refined = _choice_line(facts["refine"], "rounds", 0.0, rows)
     found = (("shrinkage", shrunk), ("probabilities", raised), ("boosted stage", refined))
     return [(name, text) for name, text in found if text]
 
 
-def _choice_line(choice: Facts, name: str, usual: float) -> str:
+def _choice_line(choice: Facts, name: str, usual: float, rows: str) -> str:
     """Return the text of a line of `choice_lines`, or an empty text.
 
     name   name of the value in `choice`: lambda, power or rounds.
     usual  value that changes nothing.
+    rows   rows of the losses, in words; empty for all.
     """
     amount, tried = choice[name], choice["tried"]
     value = count(int(amount), "round") if name == "rounds" else f"{name} {amount:g}"
@@ -266,9 +269,9 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
     losses = {row[name]: row["loss"] for row in tried}
     if amount == usual:
         none = {"lambda": "no lambda clearly lowers", "rounds": "it does not clearly lower"}.get(name)
-        return "" if none is None else f"none: {none} the out-of-bag loss of {losses[usual]:.4g}"
+        return "" if none is None else f"none: {none} the out-of-bag loss of {losses[usual]:.4g}{rows}"
     lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {choice['cross_fitted']:.4g})"
-    return f"{value}: {lowered} instead of {losses[usual]:.4g}"
+    return f"{value}: {lowered} instead of {losses[usual]:.4g}{rows}"
 
 
 def validation_lines(curve: Facts | None, rounds: float) -> list[tuple[str, str]]:

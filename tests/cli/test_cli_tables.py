@@ -235,6 +235,8 @@ def test_refine__says_what_it_gives() -> None:
     assert choice_lines({**others, "refine": stage}) == [
         ("boosted stage", "40 rounds: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25")
     ]
+    held_out = choice_lines({**others, "refine": stage, "calibration": 0.2})
+    assert held_out[0][1].endswith("instead of 0.25 on rows that are not held out")
     [(_, text)] = choice_lines({**others, "refine": {"rounds": 1.0, "tried": [], "cross_fitted": None}})
     assert text == "1 round"
     [(_, text)] = choice_lines({**others, "refine": {**stage, "rounds": 0.0}})
