@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.types import columns_named, types_within
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
@@ -235,7 +235,12 @@ def write_predictions(
             mark = {"version": VERSION, "kind": KIND}
             write_pieces(predictions, tables, mark, compression="zstd", compression_level=1)
     tally.tell(listener)
-    return score.result(source.rows)
+    done = score.result(source.rows)
+    if done.scored and not done.weighted and (weight := spec.weight) is not None:
+        by = [*([repr(weight.name)] if weight.name else []), *([api("class_weight")] if weight.classes else [])]
+        alike = "the metrics count all rows alike; training and the out-of-bag report weight them by"
+        listener(Notice(f"{alike} {' and '.join(by)}"))
+    return done
 
 
 def _write_text(tables: Iterator[pa.Table], path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, precision_score, r2_score, roc_auc_score
 
 import bigforest
+from bigforest.events import Event, Notice
 from bigforest.predict.score import FilePrediction
 
 
@@ -73,6 +74,28 @@ def test_predict_file__scores_of_numbers_by_weight(tmp_path: Path) -> None:
     assert done.scored == (table["w"] > 0).sum()
     assert done.mse == pytest.approx(mean_squared_error(table["z"], answers["prediction"], **own), rel=1e-9)
     assert done.r2 == pytest.approx(r2_score(table["z"], answers["prediction"], **own), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "by"),
+    [
+        ({"weight": "w"}, "'w'"),
+        ({"class_weight": {"yes": 3.0}, "exclude": ["w", "z"]}, "class_weight"),
+        ({"weight": "w", "class_weight": "balanced"}, "'w' and class_weight"),
+        ({"exclude": ["w", "z"]}, None),
+    ],
+    ids=str,
+)
+def test_predict_file__a_notice_says_that_rows_count_alike(
+    tmp_path: Path, options: dict[str, Any], by: str | None
+) -> None:
+    table, heard = frame(2, 90), list[Event]()
+    forest = bigforest.train(table, "y", trees=2, **{"exclude": ["z"], **options})
+    done = bigforest.predict_file(forest, table.drop("w"), tmp_path / "p", listener=heard.append)
+    assert done.accuracy is not None and not done.weighted
+    told = [event.message for event in heard if isinstance(event, Notice)]
+    alike = "the metrics count all rows alike; training and the out-of-bag report weight them by"
+    assert told == ([f"{alike} {by}"] if by else [])
 
 
 def test_predict_file__without_weights_rows_count_alike(tmp_path: Path) -> None:
