@@ -27,6 +27,8 @@ _NODE_BYTES = 160
 _ANSWER_BYTES = 24
 _FEATURE_BYTES = 300
 _TREE_BYTES = 120
+# Bits of the lower half of a weight, see TreeShapes.
+_HALF = 32
 # Nanoseconds on one thread for a node. Measured.
 _NODE_NS = 500.0
 # Pairs of features, as first * features + second, and the number of nodes with the pair.
@@ -37,8 +39,9 @@ class TreeShapes(NamedTuple):
     """The shapes of some trees.
 
     lines    rows of the table `trees`.
-    splits   int64 [features, 4], for each feature: nodes that split on it, the bag weight in these nodes, the sum of
-             their depths, and the number of trees with such a node.
+    splits   int64 [features, 5], for each feature: nodes that split on it, the sum of their depths, the number of trees
+             with such a node, and the bag weight in these nodes, as sums of the upper and the lower _HALF bits of their
+             weights, because the sum of 64-bit weights may overflow.
     pairs    number of nodes that split on the second feature of a pair, and whose parent splits on the first; columns
              _PAIRS.
     leaves   the most informative leaves: `interest` and the columns of `rules`, with codes instead of classes.
@@ -63,7 +66,8 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          for each tree: nodes, leaves, depth, mean depth of the leaves by weight, share of the largest leaf.
-    tree-features  for each feature: nodes that split on it, their mean depth and total weight; number of trees.
+    tree-features  for each feature: nodes that split on it, the number of trees with such a node, and the mean depth
+                   and the total bag weight of these nodes.
     tree-pairs     number of nodes that split on the feature `below` and whose parent splits on `above`.
     rules          the most informative leaves, with their conditions. A leaf is ranked by its share of the weight of
                    the tree * squared distance of its value from the value of the root (for classes, summed over the
@@ -75,7 +79,7 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
         return
     spec = job.forest.spec
     tables: dict[int, tuple[pl.DataFrame, pl.DataFrame]] = {}
-    splits, pairs = np.zeros((len(spec.features), 4), np.int64), pl.DataFrame(schema=_PAIRS)
+    splits, pairs = np.zeros((len(spec.features), 5), np.int64), pl.DataFrame(schema=_PAIRS)
 
     def collect(trees: range, shape: TreeShapes) -> None:
         nonlocal splits, pairs
@@ -87,7 +91,8 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     lines, leaves = (pl.concat(parts) for parts in zip(*(tables[first] for first in sorted(tables)), strict=True))
     features = spec.feature_names
     folder.write("trees", lines, settings)
-    nodes, weight, level, trees = splits.T
+    nodes, level, trees, upper, lower = splits.T
+    weight = (upper * 2.0**_HALF + lower) * (1.0 if spec.weight is None else spec.weight.step)
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
     folder.write("tree-features", pl.DataFrame(table), settings)
@@ -118,12 +123,12 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     features = len(trees.header.spec.features)
     parent, level = nodes.parents, nodes.depth.astype(np.int64)
     used = split_features(nodes)
-    splits = np.zeros((features, 4), np.int64)
+    splits, weight = np.zeros((features, 5), np.int64), nodes.weight[used.node].astype(np.int64)
+    for at, values in ((1, level[used.node]), (3, weight >> _HALF), (4, weight & (2**_HALF - 1))):
+        np.add.at(splits[:, at], used.feature, values)
     splits[:, 0] = np.bincount(used.feature, minlength=features)
-    np.add.at(splits[:, 1], used.feature, nodes.weight[used.node].astype(np.int64))
-    np.add.at(splits[:, 2], used.feature, level[used.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
-    splits[:, 3] = np.bincount(np.unique(tree[used.node] * features + used.feature) % features, minlength=features)
+    splits[:, 2] = np.bincount(np.unique(tree[used.node] * features + used.feature) % features, minlength=features)
     leaves = _rule_leaves(nodes, parent, tree, rules, trees.header)
     return TreeShapes(_lines(nodes, level), splits, _pairs(used, parent, features, most), leaves)
 

@@ -48,6 +48,18 @@ def test_trees__are_counted() -> None:
         np.testing.assert_allclose(both[name].to_numpy(), both[f"{name}_too"].to_numpy())
 
 
+def test_tree_features__wide_weights_are_summed_in_their_own_unit() -> None:
+    draw = np.random.default_rng(0)
+    table = pl.DataFrame({"a": draw.normal(size=80), "y": draw.normal(size=80), "w": draw.uniform(0.5, 2.0, 80)})
+    forest = bf.train(table, "y", weight="w", trees=30, refine="off")
+    weight = forest.spec.weight
+    assert weight is not None and weight.wide
+    splits = forest.nodes.filter(pl.col("kind") != "leaf").select("weight").collect()["weight"].to_list()
+    assert sum(splits) > 2**63  # int64 would overflow
+    found = forest.explain(parts="trees")["tree-features"]["weight"].to_list()
+    assert found == [pytest.approx(sum(splits) * weight.step)]
+
+
 def test_tree_pairs__are_parents_and_children(tmp_path: Path) -> None:
     for case in (mixed_case(tmp_path / "mixed", 5, 1), oblique_case(tmp_path / "oblique", 5, 2)):
         names = case.forest.spec.feature_names
