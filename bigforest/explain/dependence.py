@@ -12,7 +12,8 @@ local effects        change of the prediction from each value to the next, mean 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from bigforest.errors import ConfigError, api, listed
 from bigforest.explain.contributions import ContributionRules, chosen_classes
 from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, plan_sweep
+from bigforest.explain.refine import determining_classes, probabilities
 from bigforest.explain.row_table import RowTable, replace_columns, sampled, unused_values
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.values import several
@@ -94,9 +96,14 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
 
 def _answer_width(job: ExplainJob) -> int:
     """Return the number of values computed at a point: one per class, plus the scores of a boosted stage."""
-    if job.stage is None:
-        return len(chosen_classes(job))
-    return len(job.stage.classes) + job.stage.link.outputs
+    return len(_swept_classes(job)) + (0 if job.stage is None else job.stage.link.outputs)
+
+
+def _swept_classes(job: ExplainJob) -> tuple[int, ...]:
+    """Return the classes whose shares of votes are computed. A power makes probabilities depend on all classes."""
+    if job.power != 1.0:
+        return determining_classes(job.forest.spec.target.answer_width)
+    return job.swept_classes(chosen_classes(job))
 
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:
@@ -222,7 +229,8 @@ def _sums(
     """Return the sums of each curve over the rows."""
     step = _piece_rows(max(len(curve.points) for curve in curves), _answer_width(job))
     pieces = [(range(begin, end),) for begin, end in row_ranges(rows.size, step)]
-    shared = (job.sweep(plan, rules.chosen), rules.chosen, curves, rows, job.options.individual)
+    sweep = job.sweep(plan, _swept_classes(job))
+    shared = (sweep, job.power, rules.chosen, curves, rows, job.options.individual)
     sums = job.over_rows(name, plan, vary_rows, pieces, shared)
     joined = []
     for of_curve in zip(*sums, strict=True):
@@ -236,6 +244,7 @@ def _sums(
 
 def vary_rows(
     sweep: Sweep,
+    power: float,
     classes: tuple[int, ...],
     curves: list[Curve],
     rows: NDArray[np.uint32],
@@ -244,6 +253,7 @@ def vary_rows(
 ) -> list[CurveSums]:
     """Task: return the sums of each curve over the rows at these positions in `rows`.
 
+    power       power of the shares of votes
     classes     codes of the explained classes; (0,) for regression
     individual  number of first rows in `rows` whose own curves are kept
     """
@@ -261,17 +271,24 @@ def vary_rows(
     stage = sweep.stock.stage
     if stage is not None:
         added = varied(sweep.stage_trees(), stage.link.outputs)
-        out = [
-            stage.predictions(plain.reshape(-1, plain.shape[2]), more.reshape(-1, more.shape[2]))[:, classes].reshape(
-                *plain.shape[:2], len(classes)
-            )
-            for plain, more in zip(out, added, strict=True)
-        ]
+        out = [_at_points(stage.predictions, plain, more)[..., classes] for plain, more in zip(out, added, strict=True)]
+    elif power != 1.0:
+        out = [_at_points(partial(probabilities, power=power), shares)[..., classes] for shares in out]
     kept = max(0, min(positions.stop, individual) - positions.start)
     return [
         _sum_rows(curve, curve_points, curve_sums, kept)
         for curve, curve_points, curve_sums in zip(curves, points, out, strict=True)
     ]
+
+
+def _at_points(function: Callable[..., NDArray[np.float64]], *values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the results of a function at all points of rows, float64 [rows, points, classes].
+
+    function  function of arrays of rows [rows, values] that returns [rows, classes]
+    values    arguments of the function, but float64 [rows, points, values]
+    """
+    found = function(*(each.reshape(-1, each.shape[2]) for each in values))
+    return found.reshape(*values[0].shape[:2], -1)
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:

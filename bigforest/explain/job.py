@@ -385,6 +385,11 @@ class ExplainJob:
         return WalkedStage(forest.files.read_refinement(), link, forest.power.amount, forest.spec)
 
     @property
+    def power(self) -> float:
+        """Power of the shares of votes in class probabilities; 1.0 for a single class and for regression."""
+        return self.forest.power.amount if self.forest.spec.target.answer_width > 1 else 1.0
+
+    @property
     def shrunk(self) -> TreeStock:
         """The trees with leaves shrunk by the lambda of the forest, which predict shares of classes, or means."""
         amount = self.forest.shrinkage.amount

@@ -42,6 +42,22 @@ class Contributions(NamedTuple):
     parts: NDArray[np.float64]
 
 
+def determining_classes(width: int) -> tuple[int, ...]:
+    """Return the codes of the classes whose shares of votes determine a prediction.
+
+    The second of two classes, otherwise all; (0,) for regression.
+
+    width  number of classes; 1 for regression
+    """
+    return (1,) if width == 2 else tuple(range(width))
+
+
+def probabilities(values: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """Return the probabilities of all classes, float64 [rows, classes], from mean shares of `determining_classes`."""
+    shares = np.hstack([1.0 - values, values]) if values.shape[1] == 1 else values
+    return as_probabilities(np.maximum(shares, 0.0), power)
+
+
 class WalkedStage(NamedTuple):
     """The boosted stage of a forest; can be sent to other processes.
 
@@ -58,12 +74,8 @@ class WalkedStage(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Codes of the classes whose shares of votes determine a prediction.
-
-        The second of two classes, otherwise all; (0,) for regression.
-        """
-        size = self.spec.target.answer_width
-        return (1,) if size == 2 else tuple(range(size))
+        """Codes of the classes whose shares of votes determine a prediction, see `determining_classes`."""
+        return determining_classes(self.spec.target.answer_width)
 
     @property
     def nbytes(self) -> int:
@@ -77,8 +89,7 @@ class WalkedStage(NamedTuple):
         """
         if self.spec.target.is_regression:
             return values.copy()
-        shares = np.hstack([1.0 - values, values]) if values.shape[1] == 1 else values
-        return as_probabilities(np.maximum(shares, 0.0), self.power)
+        return probabilities(values, self.power)
 
     def predictions(self, values: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the predictions with the stage, as `plain`; added: float64 [rows, outputs], sums of the stage."""
@@ -145,4 +156,6 @@ def scale_of(forest: Forest) -> str:
         if forest.is_regression:
             return "logarithm of the prediction" if forest.config.criterion == "poisson" else "prediction"
         return "log odds" if len(forest.classes) == 2 else "log probability before scaling"
-    return "prediction" if forest.is_regression else "probability"
+    if forest.is_regression:
+        return "prediction"
+    return "probability" if forest.power.amount == 1.0 else "share of votes"

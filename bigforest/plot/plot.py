@@ -236,6 +236,7 @@ class Pictures:
         """Plot the contributions of features to the prediction of a row.
 
         With a boosted stage, contributions to classes add up to log odds or log probabilities, not to probabilities.
+        Without a stage they add up to the share of votes, before the power.
 
         Parameters
         ----------

@@ -67,10 +67,11 @@ def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str)
 
 
 @settings(max_examples=examples(6))
-@given(st.integers(0, 10_000), st.integers(2, 40), st.booleans())
-def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regression: bool) -> None:
+@given(st.integers(0, 10_000), st.integers(2, 40), st.booleans(), st.sampled_from([1.0, 2.5]))
+def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regression: bool, power: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         case = mixed_case(Path(folder), rows, seed, regression)
+        case = case if regression else case._replace(forest=case.forest.sharpen(power))
         table = case.forest.explain(
             case.frame, parts="effects", features=["x0"], grid=4, classes=case.forest.classes or None, threads=1
         )["effects"]
@@ -93,6 +94,27 @@ def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regres
             mean = sum(middles) / sum(counted) if sum(counted) else 0.0
             expected = [value - mean for value in effect] if len(edges) > 1 else [0.0]
             np.testing.assert_allclose(own["effect"].to_numpy(), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [None, ["high"], ["low"], ["low", "high"]])
+def test_dependence__of_two_classes_is_of_probabilities_raised_to_the_power(classes: list[str] | None) -> None:
+    case = grown_case(power=2.0)
+    found = case.forest.explain(
+        case.frame, parts="dependence", features=["a", "word"], grid=3, classes=classes, threads=1
+    )["dependence"]
+    assert found["class"].unique(maintain_order=True).to_list() == (classes or ["low"])
+    check_means(case, found, ("",))
+
+
+def test_dependence__of_three_classes_is_of_probabilities_raised_to_the_power(tmp_path: Path) -> None:
+    case = case_of("classes", tmp_path, 20, 1)
+    case = case._replace(forest=case.forest.sharpen(2.5))
+    options: dict[str, Any] = {"parts": "dependence", "grid": 3, "individual": 2, "threads": 1}
+    found = case.forest.explain(case.frame, **options, features=["x0"], classes=case.forest.classes[1:2])
+    check_means(case, found["dependence"], ("",))
+    for line in found["individual"].iter_rows(named=True):
+        one = case._replace(frame=case.frame[line.pop("row")])
+        check_means(one, pl.DataFrame([line], schema_overrides={"level": pl.String}), ("",))
 
 
 def test_effects__of_two_features_are_what_neither_does_alone() -> None:

@@ -136,6 +136,15 @@ def test_waterfall__of_a_boosted_stage_is_of_scores() -> None:
     assert end == pytest.approx(np.log(share / (1 - share)), abs=1e-9)
 
 
+def test_waterfall__before_the_power_is_of_shares() -> None:
+    frame = table(classes=2)
+    forest = bf.train(frame, target="y", trees=6, threads=1, refine="off", power=2.0)
+    drawn = forest.plot.waterfall(frame, row=3).to_dict()
+    assert drawn["layer"][0]["encoding"]["x"]["title"] == "share of votes"
+    share = forest.sharpen(1.0).predict_proba(frame)[3, 1]
+    assert drawn["layer"][0]["data"]["values"][-1]["end"] == pytest.approx(share, abs=1e-9)
+
+
 @pytest.mark.parametrize(("refine", "sample"), [(3, "rows"), ("off", "trees")])
 def test_permutation__says_over_what_its_errors_are(refine: Any, sample: str) -> None:
     frame = table(classes=2)
