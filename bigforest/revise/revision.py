@@ -7,9 +7,9 @@ and votes cannot be recovered exactly from the reports of the forests.
 
 Pruning and calibrating count the rows of each class that reach each node (`_count_rows`); the whole forest is in
 memory. Calibration replaces the class counts of the leaves that rows reach by the counts of these rows (Ho 1995,
-section 5). Pruning goes bottom up: a node becomes a leaf if its majority class is right on more of the rows that reach
-it than the leaves below it together, or, if requested, on as many (Quinlan 1987, reduced error pruning). All three drop
-the boosted stage.
+section 5), and computes the decreases of impurity of all nodes from the new counts. Pruning goes bottom up: a node
+becomes a leaf if its majority class is right on more of the rows that reach it than the leaves below it together, or,
+if requested, on as many (Quinlan 1987, reduced error pruning). All three drop the boosted stage.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from bigforest.forest.nodes import TreeArrays, join_trees, write_part
 from bigforest.forest.parts import copy_parts, read_span
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.run_file import Choices, MergedForest, Origin, Power, Shrinkage, write_run
+from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import cut_nodes
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import MAX_TREES, check_word
@@ -361,8 +362,8 @@ def calibrate_forest(
     """Re-estimate the class probabilities of the leaves from the rows of `data`, and write the forest `out`.
 
     A leaf that no row reaches is not changed. All rows have the same weight, even if training used weights. Rows
-    without a label are ignored. The whole forest is held in memory. The calibrated forest has no out-of-bag report and
-    no boosted stage.
+    without a label are ignored. Decreases of impurity, and with them importances, are those of the new counts. The
+    whole forest is held in memory. The calibrated forest has no out-of-bag report and no boosted stage.
 
     Parameters
     ----------
@@ -393,18 +394,22 @@ def calibrate_forest(
     """
     forest = opened_forest(forest)
     # Each row weighs as much as a training row on average, in the unit of the counts.
-    revise_part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
+    unit = max(1, round(1.0 / forest.spec.weight_unit))
+    revise_part = partial(_calibrate_part, unit=unit, impurity=criterion_of(forest.config).impurity)
     effect = "so probabilities stay too certain"
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", effect, revise_part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int) -> TreeArrays:
+def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int, impurity: Any) -> TreeArrays:
     """Replace the class counts of a part by `counts` rows, each of weight `unit`.
+
+    impurity  see Criterion.impurity; the decreases of the nodes are computed from the new counts
 
     Leaves without rows keep their counts.
     """
     from bigforest.kernels.predict.accumulate import add_up
+    from bigforest.kernels.tree.finalize import describe_classes
 
     most = _MOST if part.counts.dtype == np.uint32 else _MOST_WIDE
     if int(counts.max()) > most // unit:
@@ -416,7 +421,9 @@ def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int) -
         add_up(part.starts, part.feature, part.right, counts)
         if int(counts.max()) > most:
             raise DataError(f"more than about {most // unit} rows of the secondary set are of one class; take fewer")
-    return part._replace(counts=counts, weight=counts.sum(axis=1).astype(np.uint64))
+    weight, value, gain = np.empty(len(counts), np.uint64), np.empty(len(counts)), np.empty(len(counts))
+    describe_classes(part.starts, part.feature, part.right, counts, impurity, weight, value, gain)
+    return part._replace(counts=counts, weight=weight, gain=gain)
 
 
 ON_TIES = ("keep", "prune")

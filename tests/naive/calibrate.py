@@ -21,3 +21,18 @@ def calibrated(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequenc
         elif sum(counts[node]) == 0:
             counts[node] = tree.counts[node].tolist()
     return counts
+
+
+def decreases(tree: TreeArrays, counts: Sequence[Sequence[int]]) -> list[float | None]:
+    """The decrease of the Gini impurity of every node by these counts of its rows, None in a leaf."""
+
+    def weighted(node: int) -> float:
+        total = sum(counts[node])
+        return total - sum(count * count for count in counts[node]) / total
+
+    return [
+        None
+        if tree.feature[node] == LEAF
+        else (weighted(node) - weighted(node + 1) - weighted(int(tree.right[node]))) / sum(counts[node])
+        for node in range(len(counts))
+    ]

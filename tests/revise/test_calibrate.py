@@ -13,7 +13,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
-from tests.naive.calibrate import calibrated
+from tests.naive.calibrate import calibrated, decreases
 from tests.revise.test_validate import CLASSES, THRESHOLDS, labelled, rows
 
 __all__ = ["run"]  # a fixture
@@ -29,11 +29,15 @@ def test_calibrate_forest__counts_as_the_oracle(weights: list[float], threads: i
     found.check()
     truth = [-1 if label is None else CLASSES.index(label) for label in data["y"]]
     values = data.select("x0", "x1", "x2").rows()
-    expected = [counts for tree in trees for counts in calibrated(tree, values, truth)]
+    by_tree = [calibrated(tree, values, truth) for tree in trees]
+    expected = [counts for tree_counts in by_tree for counts in tree_counts]
     nodes, before = found.nodes.collect(), forest.nodes.collect()
     assert nodes["counts"].to_list() == expected
     assert nodes["weight"].to_list() == [sum(counts) for counts in expected]
-    assert nodes.drop("counts", "weight").equals(before.drop("counts", "weight"))
+    gains = [gain for pair in zip(trees, by_tree, strict=True) for gain in decreases(*pair)]
+    assert nodes["gain"].to_list() == [None if gain is None else pytest.approx(gain, abs=1e-12) for gain in gains]
+    changed = ("counts", "weight", "gain")
+    assert nodes.drop(changed).equals(before.drop(changed))
     assert not nodes["counts"].equals(before["counts"])
 
 
