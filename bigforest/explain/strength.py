@@ -11,8 +11,9 @@ y the class of the row, and j^ the other class of most votes (the lowest among t
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
 The formula of sd has a minus before (p1 - p2)^2, because sd is the standard deviation of a number that is 1, -1 or 0;
-the paper prints a plus. For regression (section 11): rho = MSE of the forest / (mean over the trees of the root of
-their MSE)^2, and the bound is rho times the mean MSE of the trees.
+the paper prints a plus. rho is an estimate: mr and sd are of different rows, so with few trees or rows it may exceed 1.
+For regression (section 11): rho = MSE of the forest / (mean over the trees of the root of their MSE)^2, and the bound
+is rho times the mean MSE of the trees.
 """
 
 from __future__ import annotations
