@@ -32,7 +32,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError, api, damaged_forest
-from bigforest.events import Listener, stage
+from bigforest.events import Listener, Notice, stage
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels
@@ -59,15 +59,19 @@ from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
 
+# Options in which forests that are merged may differ. They do not change a tree, or how trees vote.
+_MAY_DIFFER = ("trees", "seed", "refine", "keep_votes", "keep_targets")
+
 
 def merge(
     paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False, listener: Listener | None = None
 ) -> Forest:
     """Merge forests into the forest `out`, with trees in the order of the forests.
 
-    The forests must have the same dataspec and the same options except for trees, seed and refine. If they are shrunk
-    by different lambdas, the merged forest is shrunk by the mean of the lambdas, weighted by the numbers of trees. The
-    same holds for the powers, whose mean is rounded to quarters. One row group of nodes is in memory at a time.
+    The forests must have the same dataspec and the same options except for trees, seed, refine, keep_votes and
+    keep_targets. The merged forest has votes or targets if all forests have them. If the forests are shrunk by
+    different lambdas, it is shrunk by the mean of the lambdas, weighted by the numbers of trees. The same holds for the
+    powers, whose mean is rounded to quarters. One row group of nodes is in memory at a time.
 
     Parameters
     ----------
@@ -78,7 +82,7 @@ def merge(
     overwrite : bool, default=False
         Replace an existing forest.
     listener : callable, optional
-        Called with notices: boosted stages are left out of merged forests.
+        Called with notices: boosted stages, and votes or targets that only some forests have, are left out.
 
     Returns
     -------
@@ -113,11 +117,13 @@ def merge(
         )
     with watching(listener) as listener:
         forests = trees_alone(forests, "merging", listener)
-    first = forests[0]
-    for other in forests[1:]:
-        _check_alike(first, other)
-    votes = all(forest.has_votes for forest in forests)
-    config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
+        first = forests[0]
+        for other in forests[1:]:
+            _check_alike(first, other)
+        votes = _all_have("keep_votes", [forest.has_votes for forest in forests], listener)
+        targets = _all_have("keep_targets", [forest.config.keep_targets for forest in forests], listener)
+    total = sum(forest.trees for forest in forests)
+    config = replace(first.config, trees=total, keep_votes=votes, keep_targets=targets)
     merged, origin = replace(first.files.header, config=config), _merged_origin(forests)
     with staged(out, FOREST, overwrite=overwrite) as directory, ExitStack() as reading:
         for forest in forests:
@@ -147,6 +153,16 @@ def merge(
     return read_forest(out)
 
 
+def _all_have(option: str, forests: Sequence[bool], listener: Listener) -> bool:
+    """Return True if all forests have the files of an option. Send a notice if only some have them.
+
+    forests  True for each forest with the files
+    """
+    if any(forests) and not all(forests):
+        listener(Notice(f"only some of the forests have the files of {api(option)}, so the merged forest has none"))
+    return all(forests)
+
+
 def _check_alike(first: Forest, other: Forest) -> None:
     """Raise ConfigError if two forests cannot be merged."""
     where = f"{first.directory} and {other.directory}"
@@ -156,10 +172,10 @@ def _check_alike(first: Forest, other: Forest) -> None:
     ours, theirs = asdict(first.config), asdict(other.config)
     for name in ours:
         # The dataspecs have the weights of all classes; the option may leave out classes of weight 1.
-        if name not in ("trees", "seed", "refine", "class_weight") and ours[name] != theirs[name]:
+        if name not in (*_MAY_DIFFER, "class_weight") and ours[name] != theirs[name]:
             raise ConfigError(
-                f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
-                "only trees, seed and refine may differ"
+                f"{where} were grown with different options: {api(name)} {ours[name]!r} and {theirs[name]!r}; "
+                f"only {', '.join(map(api, _MAY_DIFFER))} may differ"
             )
     if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
         raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one out")

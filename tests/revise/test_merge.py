@@ -12,6 +12,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
+from bigforest.events import Event, Notice
 from bigforest.forest import nodes as forest_nodes
 from bigforest.forest import parts
 from bigforest.options.train_config import TrainConfig
@@ -128,6 +129,34 @@ def test_merge__same_seed_on_other_values_is_no_repetition(grown: Path, tmp_path
     assert merged.trees == 24
     assert merged.origin is not None
     assert merged.origin.fingerprint == ""
+
+
+@pytest.mark.parametrize("option", ["keep_votes", "keep_targets"])
+def test_merge__keeps_votes_and_targets_if_all_forests_have_them(tmp_path: Path, option: str) -> None:
+    table = frame().with_columns(y=pl.col("a") + pl.col("b")) if option == "keep_targets" else frame()
+    kept, other, bare = (
+        bigforest.train(
+            table, "y", trees=3, seed=seed, threads=1, refine="off", **({} if seed == 2 else {option: True})
+        )
+        for seed in range(3)
+    )
+
+    def use(forest: bigforest.Forest) -> pl.DataFrame:
+        return forest.predict(table, quantiles=[0.5]) if option == "keep_targets" else forest.oob_votes.collect()
+
+    for number, forests in enumerate([(kept, bare), (bare, kept)]):
+        heard: list[Event] = []
+        mixed = bigforest.merge(forests, tmp_path / str(number), listener=heard.append)
+        told = [event.message for event in heard if isinstance(event, Notice)]
+        assert told == [f"only some of the forests have the files of {option}, so the merged forest has none"]
+        mixed.check()
+        assert not getattr(mixed.config, option)
+        with pytest.raises(ConfigError, match=option):
+            use(mixed)
+    whole = use(bigforest.merge([kept, other], tmp_path / "whole"))
+    assert whole.columns == use(kept).columns
+    if option == "keep_votes":
+        assert whole.height == use(kept).height + use(other).height
 
 
 @pytest.mark.parametrize(
