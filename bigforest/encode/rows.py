@@ -342,10 +342,11 @@ def encode_target(
 
     dtype, target_slices = source.schema[name], (series for _, series, _ in slices())
     target: FoundClasses | FoundNumbers
+    weighted = config.weight is not None
     if config.task == "regression":
-        target = find_numbers(name, dtype, target_slices, source.rows, weighted=config.weight is not None)
+        target = find_numbers(name, dtype, target_slices, source.rows, weighted=weighted)
     else:
-        target = find_classes(name, dtype, target_slices)
+        target = find_classes(name, dtype, target_slices, weighted=weighted)
     counts = np.zeros(len(target.spec.classes), np.int64)
     exact = True
     codes: NDArray[Any]

@@ -171,6 +171,12 @@ def distinct_values(source: Source, target: FlatColumn, most: int = MAX_CLASSES)
     return distinct
 
 
+def _no_value(name: str, weighted: bool) -> DataError:
+    """Return the error of a target without values; weighted: True if rows have weights."""
+    rows = " in the rows with a weight above 0" if weighted else ""
+    return DataError(f"target {name!r}: every value is missing{rows}; choose another column")
+
+
 def check_classes(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a target whose values cannot be classes."""
     if dtype in (pl.Int128, pl.UInt128):
@@ -185,8 +191,10 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
         )
 
 
-def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
+def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], *, weighted: bool) -> FoundClasses:
     """Return the classes of a target, from its slices.
+
+    weighted  True if rows have weights.
 
     Classes may be booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, if requested,
     floats of few values. Memory: a slice and the distinct values. Raises DataError, also for too many distinct values.
@@ -200,7 +208,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         distinct_labels = _merge_values(distinct_labels, values)
         _check_class_count(name, dtype, len(distinct_labels))
     if distinct_labels is None or not len(distinct_labels):
-        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
+        raise _no_value(name, weighted)
     labels: list[Label] = distinct_labels.to_list()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(
@@ -338,7 +346,7 @@ def find_numbers(
             "them to text to predict classes"
         )
     if low > high:
-        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
+        raise _no_value(name, weighted)
     if max(-low, high) > LARGEST_NUMBER:
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, too large for a variance; drop or convert them"

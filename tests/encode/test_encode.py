@@ -405,7 +405,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {"exclude": ["zipcode"]},
         "for exclude; did you mean 'zip_code'",
     ),
-    "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing"),
+    "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing; choose"),
     "name of code 0": lambda: (table().rename({table().columns[0]: "x\0"}), {}, "has a zero byte, which no Arrow file"),
     "class of code 0": lambda: (table(y=["a", "a\0"]), {}, "has the class 'a\\\\x00'; a character of code 0"),
     "nan target": lambda: (table(y=[float("nan"), None]), {}, "'y': every value is missing"),

@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "durations": (table([1, 2]).cast({"y": pl.Duration("us")}), {"task": "regression"}, "type Duration"),
     "infinite": (table([1.0, math.inf]), {"task": None}, "has values up to inf"),
     "huge": (table([1.0, sys.float_info.max]), {"task": None}, "too large for a variance"),
-    "missing": (table([None, math.nan]), {"task": None}, "every value is missing"),
+    "missing": (table([None, math.nan]), {"task": None}, "every value is missing; choose"),
     "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression does not have"),
     "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression does not have"),
     "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classification"),
@@ -127,7 +127,12 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "no target with weight": (
         table([1, None], w=[0, 1]),
         {"weight": "w"},
-        "'y': every value is missing, rows of weight 0 aside",
+        "'y': every value is missing in the rows with a weight above 0",
+    ),
+    "no number in rows with weight": (
+        table([1.0, None], w=[0, 1]),
+        {"task": None, "weight": "w"},
+        "'y': every value is missing in the rows with a weight above 0",
     ),
     "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
     "equal weights without a sum": (table([1, 2], w=[1e308, 1e308]), {"weight": "w"}, "too far from 1"),
