@@ -100,6 +100,13 @@ def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
     return values
 
 
+def is_valid(array: Any) -> NDArray[np.bool_]:
+    """Return a mask of the values of an Arrow array that are not null."""
+    if array.null_count in (0, len(array)):
+        return np.full(len(array), array.null_count == 0)
+    return _flags(array.buffers()[0], array)
+
+
 def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
     end = array.offset + len(array)
     return np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=end, bitorder="little")[array.offset :].view(

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap, compute
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap, compute, is_valid
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.files import Header, write_tables
 from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, trees_format
@@ -158,7 +158,7 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
 def _starts(column: Any, require: Callable[[object, str], None], problem: str) -> NDArray[np.int64]:
     """Return where the entries of each list begin, and the end of the last; `require` raises for an empty list."""
     length = as_numpy(compute().list_value_length(column), 0)
-    require((length[as_numpy(column.is_valid())] > 0).all(), problem)
+    require((length[is_valid(column)] > 0).all(), problem)
     return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy, read_only
+from bigforest.columns.arrow_arrays import as_numpy, is_valid, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.files import (
@@ -85,15 +85,15 @@ def check_batch(
     for kinds in dict.fromkeys(NODE_KINDS.values()):
         valid = np.array([each in kinds for each in KINDS])[kind]
         for name in (name for name, allowed in NODE_KINDS.items() if allowed == kinds):
-            sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
+            sound = np.array_equal(is_valid(column[name]), valid)
             require(sound, f"{name} must be null except in {' and '.join(kinds)} nodes")
     feature = _features(column["feature"], kind, spec, require)
     levels = check_levels(column["levels"], feature, header, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
-    require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
+    require(not (np.isnan(threshold) & ~(leaf | category)).any(), "a threshold is not a number")
     gain = _numbers(column["gain"])
-    require(not np.isnan(gain)[~leaf].any(), "a gain is not a number")
+    require(not (np.isnan(gain) & ~leaf).any(), "a gain is not a number")
     default_left = as_numpy(column["default_left"], False)
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute, is_valid
 from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.columns.types import is_text_type, level_text, places_of, type_name
 from bigforest.errors import ConfigError, DataError, api, damaged_forest
@@ -228,7 +228,7 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
     if SPREAD in batch.schema.names:
         column = batch.column(SPREAD)
         spread = as_numpy(column, np.nan).astype(np.float64)
-        valid = as_numpy(column.is_valid())
+        valid = is_valid(column)
         if not (np.isfinite(spread[valid]).all() and (spread[valid] >= 0.0).all()):
             raise ValueError("a spread is negative or not finite")
     none = np.empty(0)

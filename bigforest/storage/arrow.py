@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute, is_valid
 from bigforest.errors import BigForestError, DataError, names_other_file, reason, system_error
 
 # Errors of Arrow, Polars and Python for damaged bytes. A panic is not an Exception.
@@ -150,7 +150,7 @@ def _durations(column: Any) -> Any:
     kind = pa.duration("us")
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([_durations(chunk) for chunk in column.chunks], kind)
-    valid = as_numpy(column.is_valid())
+    valid = is_valid(column)
     if not valid.any():
         return pa.nulls(len(column), kind)
     parts = np.frombuffer(column.buffers()[1], _INTERVAL, len(column), column.offset * _INTERVAL.itemsize)
@@ -212,7 +212,7 @@ def _with_empty_views(array: Any) -> Any:
     """Set missing views to zero. A view has 16 bytes; one of zeros is empty."""
     _, views, *texts = array.buffers()
     rows = slice(array.offset, array.offset + len(array))
-    valid = as_numpy(array.is_valid())
+    valid = is_valid(array)
     sound = np.frombuffer(views, np.uint64).reshape(-1, 2)[rows] * valid[:, np.newaxis]
     bits = np.packbits(valid, bitorder="little")
     return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), pa.py_buffer(sound), *texts])
