@@ -396,6 +396,8 @@ def with_columns_beside(
     table = data if is_sparse(data) else frame_in_memory(data, reading)
     if table is None:
         role, kind = next(iter(columns)), type(data).__name__
+        if data is None:
+            raise ConfigError(f"{role} is an array beside a table; give the table, too, as {api('data')}")
         raise ConfigError(f"{role} as an array needs a table in memory, not {kind}; name a column of the table")
     taken = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
     rows = table.shape[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from bigforest.columns.types import kind_of
+from bigforest.columns.types import flat_columns, kind_of
 from bigforest.encode.encode import encode
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.roles import ColumnRoles, column_roles, shape_of
@@ -216,7 +216,8 @@ class TrainingPlan:
             store = encode(store, self.roles, path, config=config, resources=self.resources, listener=listener)
         if self.run.fingerprint not in (None, store.fingerprint):
             raise DataError(
-                f"the table is not the one that {earlier}: columns or values differ; give the same table again"
+                f"the table is not the one that {earlier}: columns, values, weights or groups differ; give the same "
+                "ones again"
             )
         return store
 
@@ -288,6 +289,8 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
     """
     config, roles = run.config, None
     if not isinstance(table, Store):
+        if run.fingerprint is not None:
+            _check_given_again(run, table)
         roles = column_roles(table, run.target, run.exclude, config)  # may read the target
         task: Task = roles.task
     else:
@@ -303,6 +306,17 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
     if config.boosts:
         check_rows(table.rows, config)
     return TrainingPlan(run, table, config, roles, resources)
+
+
+def _check_given_again(run: Run, table: Source) -> None:
+    """Raise DataError if the table lacks the target, weights or groups of training, which may have been arrays."""
+    columns = flat_columns(table.schema, run.exclude)
+    for option, name in (("target", run.target), ("weight", run.config.weight), ("group", run.config.group)):
+        if name is not None and name not in columns:
+            raise DataError(
+                f"the table lacks {name!r}, the {api(option)} of training; add the column, or give the array again as "
+                f"{api(option)}"
+            )
 
 
 def match_config_to_store(run: Run, store: Store) -> TrainConfig:

@@ -171,6 +171,22 @@ def test_resume__another_table_is_refused(table: Path, tmp_path: Path, expected:
     assert origin.data == str(tmp_path / "moved.parquet")
 
 
+def test_add_trees__arrays_beside_the_table_are_given_again(tmp_path: Path) -> None:
+    table, out, rows = frame().drop("kind"), tmp_path / "f", np.arange(frame().height)
+    beside: dict[str, Any] = {"target": frame()["kind"].to_numpy(), "weight": rows % 3 + 1.0, "group": rows // 2}
+    bigforest.train(table, **beside, trees=2, out=out)
+    for name in beside:
+        others = {other: values for other, values in beside.items() if other != name}
+        message = f"the table lacks '{name}', the {name} of training; add the column, or give the array again as {name}"
+        with pytest.raises(bigforest.DataError, match=message):
+            bigforest.train(table, **others, trees=3, resume=out)
+        with pytest.raises(bigforest.DataError, match="columns, values, weights or groups differ"):
+            bigforest.train(table, **others, **{name: beside[name][::-1]}, trees=3, resume=out)
+    with pytest.raises(bigforest.ConfigError, match="target is an array beside a table; give the table, too, as data"):
+        bigforest.train(**beside, trees=3, resume=out)
+    assert bigforest.train(table, **beside, trees=3, resume=out).trees == 3
+
+
 def test_resume__a_file_that_has_changed_under_its_name_is_refused(
     table: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
