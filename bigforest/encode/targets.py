@@ -94,15 +94,16 @@ def find_task(source: Source, target: FlatColumn, requested: Task | None, possib
     possible  the only task that the other options allow, used for whole numbers; None if both are allowed.
 
     Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be classes or
-    numbers: their values decide (`_task_of_integers`). Raises DataError for dates and times with many values.
+    numbers: their values decide (`_task_of_integers`). Decimals of scale 0 are whole numbers: some databases have no
+    other integers. Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
     if requested is not None:
         return TargetTask(requested)
+    if dtype.is_integer() or (isinstance(dtype, pl.Decimal) and not dtype.scale):
+        return _task_of_integers(source, target) if possible is None else TargetTask(possible)
     if dtype.is_float() or dtype == pl.Decimal:
         return TargetTask("regression")
-    if dtype.is_integer():
-        return _task_of_integers(source, target) if possible is None else TargetTask(possible)
     if not dtype.is_temporal():
         return TargetTask("classification")
     if len(distinct_values(source, target, MAX_UNUSUAL_CLASSES)) > MAX_UNUSUAL_CLASSES:

@@ -86,6 +86,7 @@ def test_numbers__whole_and_dyadic_ones_are_exact(column: pl.Series, tmp_path: P
         (pl.Series([0.5, 1.5]), "regression"),
         (pl.Series([Decimal("0.5"), Decimal("1.5")]), "regression"),
         (pl.Series([0, 1]), "classification"),
+        (pl.Series([0, 1], dtype=pl.Decimal(38, 0)), "classification"),
         (pl.Series([True, False]), "classification"),
         (pl.Series(["a", "b"]), "classification"),
     ],
