@@ -684,7 +684,10 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
     Tables and RecordBatches of pyarrow. Raises DataError, also for a list of paths and for a collection of Dask.
     """
     if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
-        raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
+        raise DataError(
+            "a list of paths is not a table; give the folder of the files, a glob such as 'part-*.csv', or a lazy frame "
+            "such as pl.scan_parquet(paths)"
+        )
     data = table_of_list(data, reading)
     if isinstance(data, pl.DataFrame):
         return data
