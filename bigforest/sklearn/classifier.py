@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted
 
 from bigforest.columns.labels import proba_names
 from bigforest.errors import ConfigError, DataError, counted
@@ -269,8 +270,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         >>> forest.score(X, y) > 0.9
         True
         """
+        check_is_fitted(self)
         warn_of_order(X, y=y, sample_weight=sample_weight)
-        if _kind_of(truth := joined(outputs_of(y))) == _CLASSES:
+        outputs = outputs_of(y)
+        if len(outputs) != self.n_outputs_:
+            raise DataError(f"y has {counted(len(outputs), 'output')}, and had {self.n_outputs_} in fit; give as many")
+        if _kind_of(truth := joined(outputs)) == _CLASSES:
             raise DataError(f"{_CLASSES} is not supported: {_NEEDED}; score each of forests_ by itself")
         return float(ClassifierMixin.score(self, X, truth, sample_weight))
 

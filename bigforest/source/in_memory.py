@@ -685,8 +685,8 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
     """
     if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
         raise DataError(
-            "a list of paths is not a table; give the folder of the files, a glob such as 'part-*.csv', or a lazy frame "
-            "such as pl.scan_parquet(paths)"
+            "a list of paths is not a table; give the folder of the files, a glob such as 'part-*.csv', or a lazy "
+            "frame such as pl.scan_parquet(paths)"
         )
     data = table_of_list(data, reading)
     if isinstance(data, pl.DataFrame):

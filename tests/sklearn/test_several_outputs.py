@@ -134,6 +134,15 @@ def test_quantiles__of_every_output() -> None:
     assert np.array_equal(found, np.stack([one.predict(X, quantiles=[0.1, 0.5, 0.9]) for one in own], axis=1))
 
 
+def test_score__needs_as_many_outputs_as_in_fit() -> None:
+    mixed = pl.DataFrame({"word": WORDS[:, 0], "number": np.arange(len(X)) % 3})
+    ours = BigForestClassifier(n_estimators=2).fit(X, mixed)
+    for truth, given in ((WORDS[:, 0], "1 output"), (mixed.with_columns(third="word"), "3 outputs")):
+        for fitted in (ours, ours.estimators_[0]):
+            with pytest.raises(BigForestError, match=f"y has {given}, and had 2 in fit; give as many"):
+                fitted.score(X, truth)
+
+
 def test_score__of_outputs_that_scikit_learn_cannot_score() -> None:
     mixed = pd.DataFrame({"word": WORDS[:, 1], "number": LABELS[:, 0]})
     three = np.column_stack([LABELS[:, 0], LABELS.sum(1) % 3])
