@@ -731,14 +731,14 @@ def _frame_of_columns(data: Mapping[Any, Any], reading: Reading) -> pl.DataFrame
 def _column_of(values: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of a mapping. A matrix of numbers becomes one column of arrays, as in Polars.
 
-    If the column cannot be read, raise DataError, or return nulls if it is not needed.
+    If the column cannot be read, raise DataError, or return nulls if it is not needed and has a length.
     """
     if is_matrix(values) and values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return pl.Series(name, plain_array(values))
     try:
         return series_of(values, name, name)
     except DataError:
-        if reading.needs(name):
+        if reading.needs(name) or not hasattr(values, "__len__"):
             raise
         return pl.Series(name, [None] * len(values), pl.Null)
 

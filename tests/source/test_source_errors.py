@@ -20,7 +20,7 @@ import bigforest
 from bigforest import train
 from bigforest.errors import ConfigError, DataError
 from bigforest.source.open import open_source
-from bigforest.source.source import reading_parquet
+from bigforest.source.source import Reading, reading_parquet
 
 
 def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
@@ -272,6 +272,12 @@ def test_dask__is_told_to_write_files(tmp_path: Path) -> None:
             use()
     with pytest.raises(DataError, match=r"y: a column cannot be made of a collection of Dask; .* compute\(\)"):
         train([[1], [2]], frame["target"])
+
+
+def test_open_source__a_mapping_of_numbers_is_no_table(tmp_path: Path) -> None:
+    for needed in ({"a"}, {"b"}):  # a column that is not needed may hold anything, but has a length
+        with pytest.raises(DataError, match="a: a column cannot be made of int; give an array, a list or a Series"):
+            open_source({"a": 1, "b": [2.0]}, scratch=tmp_path, reading=Reading(needed=frozenset(needed)))
 
 
 def test_open_source__a_file_without_permission_is_not_called_damaged() -> None:
