@@ -29,15 +29,27 @@ _MIN_NUMBERS, _MAX_WORDS = 10, 3
 _NAMING = r"[\p{L}<>≤≥~]"
 # Marks between thousands. _SIGNS adds signs and units next to numbers.
 _MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
-_SIGNS = r"\s?[%$€£¥₹<>≤≥~−()]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
+_SIGNS = r"\s?[%$€£¥₹<>≤≥~]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
+# Replacements that make plain numbers of numbers with signs.
+_PLAIN = (
+    ("[−–]", "-"),
+    ("^'", ""),  # marks text in spreadsheets
+    (r"^\((.*)\)$|^(.*\d)-$", "-${1}${2}"),  # in accounting
+    (r"^([-+]?\d*\.\d+)[dD]([-+]\d+)$", "${1}e${2}"),  # in Fortran
+    (r"^(\D*\d{1,2}),(\d{2})(?:,(\d{2}))?,(\d{3})\b", "${1}${2}${3}${4}"),  # lakhs and crores
+    (_SIGNS, "${1}${2}${3}"),
+)
 _FRACTION = r"\d\.\d"  # whole numbers may be codes, such as postal codes
 _THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
 # Tables with more levels are not searched for numbers and dates in text.
 _MAX_SEARCHED = 100_000
-# A day in numbers or with the name of its month, and perhaps a time; a month of a year; or a time of day.
+# A day in numbers or with the name of its month, perhaps with its weekday and a time; a day and a time without marks
+# between their parts; a week or a month of a year; or a time of day.
 _DATE = (
-    r"(?i)^\s*((\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
+    r"(?i)^\s*(([a-z]{3,9},? )?(\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
     r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?|(19|20)\d{2}[-/](0[1-9]|1[0-2])"
+    r"|([a-z]{3,9} )?[a-z]{3,9} +\d{1,2} \d{1,2}:\d{2}:\d{2} .*\d{4}"
+    r"|(19|20)\d{6}T\d{4,6}(\.\d+)?(Z|[-+]\d{2}:?\d{2})?|(19|20)\d{2}-?W\d{2}(-?\d)?"
     r"|([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?(\s?[ap]\.?m\.?)?|(0?[1-9]|1[0-2])\s?[ap]\.?m\.?)\s*$"
 )
 # A text column has dates if it has at least _MIN_DATES levels, of which at least _DATE_SHARE are dates. A column of
@@ -178,7 +190,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
     comma = [name for name in comma if _are_numbers(text[name], _with_points(text[name]))]
     others = [name for name, odd_words in words.items() if name not in comma and odd_words is None]
-    plain_of = {name: text[name].str.replace_all(_SIGNS, "${1}${2}${3}") for name in others}
+    plain_of = {name: _without_signs(text[name]) for name in others}
     signed = [name for name, plain_levels in plain_of.items() if _are_numbers(text[name], plain_levels)]
     both = [name for name in others if name not in signed and _may_be_decimal_comma(text[name])]
     both = [name for name in both if _are_numbers(text[name], _with_points(plain_of[name]))]
@@ -194,6 +206,13 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
         if names:
             found = listed([*map(repr, names)])
             yield names, f"these columns are text, {why}: {found}; {advice}, and the columns are numeric"
+
+
+def _without_signs(levels: pl.Series) -> pl.Series:
+    """Return the levels as plain numbers, without signs, units, and marks between thousands."""
+    for pattern, plain in _PLAIN:
+        levels = levels.str.replace_all(pattern, plain)
+    return levels
 
 
 def _with_points(levels: pl.Series) -> pl.Series:

@@ -46,6 +46,12 @@ SIGNED = (
     "1\u00a0{:03}",
     "1\u202f{:03}.5",
     "({}.5)",
+    "{}.5-",
+    "–{}.5",
+    "'{}.5",
+    "{}.5D+01",
+    "1,{:02},500",
+    "₹ 1,{:02},05,000.00",
 )
 COMMAS = ("{},5", "1.{:03},50", "1 {:03},5", "1\u00a0{:03},5")
 BOTH_FORMS = ("{},5 €", "€ 1.{:03},50", "{},5%", "{},25 kg", "1 {:03},5 m²", "({},50)")
@@ -69,9 +75,16 @@ ALIKE = "these columns have levels that differ in case, spaces or forms of lette
         ([f"{1990 + day % 10}-{day % 12 + 1:02}" for day in ORDER], {}, DATES),
         ([f"{day % 24}:{day % 60:02}" for day in ORDER], {}, DATES),
         ([f"{day % 12 + 1} PM" for day in ORDER], {}, DATES),
+        ([f"202401{day % 28 + 1:02}T{day % 24:02}3000Z" for day in ORDER], {}, DATES),
+        ([f"Wed, {day % 28 + 1:02} Jan 2024 12:00:00 GMT" for day in ORDER], {}, DATES),
+        ([f"Wed Jan {day % 28 + 1:>2} 12:00:00 2024" for day in ORDER], {}, DATES),
+        ([f"2024-W{day % 50 + 1:02}-1" for day in ORDER], {}, DATES),
         *(([form.format(number) for number in ORDER // 2], {}, SIGNS) for form in SIGNED),
         *(([form.format(number) for number in ORDER // 2], {}, COMMA) for form in COMMAS),
         *(([form.format(number) for number in ORDER // 2], {}, BOTH) for form in BOTH_FORMS),
+        (["(5.0)", "5.0", "(7.5)", "7.5"] * 50, {}, SIGNS),
+        (["5.0-", "5.0", "7.5-", "7.5"] * 50, {}, SIGNS),
+        (["−5.0", "5.0", "−7.5", "7.5"] * 50, {}, SIGNS),
         (["5,5 €", "6,25 €", "1.000,00 €"] * 66 + ["7 €", "7 €"], {}, BOTH),
         (["1,000", "2,500"] * 100, {}, SIGNS),
         (["5%", "10%", "0.5%", None] * 50, {}, SIGNS),
@@ -109,6 +122,7 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         (["5%", "NA"] * 100, {}),
         ([f"{number}{'ABCD'[number % 4]}" for number in ORDER // 2], {}),  # numbers of houses
         ([f"{number}-{number + 5}" for number in ORDER // 2], {}),
+        (["5", "5-", "5+", "4-"] * 50, {}),  # marks in schools
         ([f"{number % 12}:{number % 7}" for number in ORDER], {}),  # results of games
         ([f"{2030 + number % 10}-{number % 9 + 20}" for number in ORDER], {}),  # ranges
     ],
