@@ -155,7 +155,7 @@ def _read(context: typer.Context, file: str | None) -> None:
     if path is None or context.resilient_parsing:
         return
     try:
-        entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        entries = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{path}: there is no such file; check the path") from error
     except OSError as error:

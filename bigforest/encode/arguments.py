@@ -74,7 +74,7 @@ def _class_weights(given: str | Path) -> dict[str, Any]:
     """Read weights of classes from JSON, or from a file of JSON: an object with the classes as keys."""
     try:
         is_json = isinstance(given, str) and given.lstrip().startswith("{")
-        text = str(given) if is_json else as_path(given).read_text(encoding="utf-8")
+        text = str(given) if is_json else as_path(given).read_text(encoding="utf-8-sig")
         weights = json.loads(text, object_pairs_hook=_without_repeats)
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")

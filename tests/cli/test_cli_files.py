@@ -275,7 +275,7 @@ def test_config__of_a_forest_grows_it_again(folder: Path, run: Run) -> None:
     assert (run.code, run.err) == (0, "")
     text = run("inspect", "a", "--config").out
     assert 'target = "target"' in text and "mtry = 0.5" in text and "replace = false" in text
-    Path("run.toml").write_text(text)
+    Path("run.toml").write_text(text, encoding="utf-8-sig")  # as on Windows
     run("train", "things.parquet", "--config", "run.toml", "--out", "b", "--quiet")
     assert (run.code, run.err) == (0, "")
     first, second = (bigforest.read_forest(name) for name in "ab")

@@ -298,7 +298,7 @@ def test_categories__levels_that_many_slices_repeat_count_once(tmp_path: Path) -
 
 def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:
     frame = table(["late", "early", "late", "late"])
-    (tmp_path / "w.json").write_text(json.dumps({"early": 3}))
+    (tmp_path / "w.json").write_text(json.dumps({"early": 3}), encoding="utf-8-sig")  # as on Windows
     store = bigforest.encode_store(frame, tmp_path / "s", class_weight=str(tmp_path / "w.json"))
     assert store.weight is not None
     assert store.weight.tolist() == [1, 3, 1, 1]

@@ -543,7 +543,7 @@ def test_tuning__is_gone_where_trees_were_added(tuned: bf.Forest, tmp_path: Path
 
 
 def test_cli__compare(run: Run, folder: Path) -> None:
-    (folder / "c.toml").write_text("[plain]\n[deep]\nmtry = 'all'\n")
+    (folder / "c.toml").write_text("[plain]\n[deep]\nmtry = 'all'\n", encoding="utf-8-sig")  # as on Windows
     told = run.json("compare", "things.parquet", "--candidates", "c.toml", "--trees", "10", "--out", "c", "--quiet")
     assert [row["candidate"] for row in told["candidates"]] == ["plain", "deep"]
     assert (folder / told["forest"]).is_dir()
