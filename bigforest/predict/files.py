@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,7 +269,7 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Return True if the first line of a text file has the column of predictions.
+    """Return True if the names of a text file have the column of predictions.
 
     Also return True for an empty file: NDJSON without rows.
     """
@@ -277,8 +278,10 @@ def _is_text_prediction(path: Path) -> bool:
         text_lines(path, "utf-8") as lines,
     ):
         first = next(lines, "")
-        names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
-        return PREDICTION in names or not first
+        if first.startswith("{"):
+            return PREDICTION in json.loads(first)
+        rest = (line.replace("\t", ",") for line in chain([first], lines))  # names may have several lines
+        return PREDICTION in next(csv.reader(rest)) or not first
     return False
 
 

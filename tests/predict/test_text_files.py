@@ -49,6 +49,17 @@ def test_ndjson__without_rows_is_an_empty_file(tmp_path: Path) -> None:
         bigforest.train(tmp_path / "part-0.ndjson", "y")
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv", "ndjson"])
+def test_overwrite__replaces_predictions_beside_a_name_of_two_lines(ending: str, tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": range(60), "the\nname": range(60), "y": ["p", "q"] * 30})
+    forest = bigforest.train(table, "y", trees=1)
+    for rows in (60, 30):
+        bigforest.predict_file(
+            forest, table.head(rows), out := tmp_path / f"p.{ending}", keep=["the\nname"], overwrite=True
+        )
+    assert out.read_text().count("29") == 1 and "59" not in out.read_text()
+
+
 @pytest.mark.parametrize("text", ['{"x":' + "[" * 100_000, "x\n1\n", '{"x":1}\n'])
 def test_overwrite__keeps_text_that_is_no_prediction(text: str, tmp_path: Path) -> None:
     table = pl.DataFrame({"x": range(60), "y": ["p", "q"] * 30})
