@@ -435,7 +435,10 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
     for file in files:
         parts = file.relative_to(folder).parts[:-1] if file.is_relative_to(folder) else ()
         pairs = [part.partition("=") for part in parts if "=" in part]
-        partitions.append({unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs})
+        keys = {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs}
+        if len(keys) < len(pairs):
+            raise DataError(f"{file}: its folders name a column twice; rename one of these folders")
+        partitions.append(keys)
     return partitions
 
 
@@ -446,7 +449,7 @@ def _key_columns(
     reading: Reading,
     rows: Callable[[int, str], pl.LazyFrame],
 ) -> list[pl.Series]:
-    """Return the columns that are only in names of folders, with a value for each file: integers, dates or text.
+    """Return the columns that are only in names of folders, with a value for each file: numbers, dates or text.
 
     rows  function that returns a column of a file, from the number of the file and the name of the column.
 
@@ -485,10 +488,12 @@ def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> 
 
 
 def _infer_type(values: pl.Series) -> pl.Series:
-    """Return texts as integers or dates, if all can be. If different texts are one integer, as 1 and 01, keep texts."""
-    with contextlib.suppress(pl.exceptions.PolarsError):
-        numbers = values.cast(pl.Int64)
-        return numbers if numbers.n_unique() == values.n_unique() else values
+    """Return texts as integers, floats or dates, if all can be. If different texts are one number, as 1 and 01, keep
+    texts."""
+    for dtype in (pl.Int64, pl.Float64):
+        numbers = values.cast(dtype, strict=False)
+        if numbers.is_finite().sum() == values.count():
+            return numbers if numbers.n_unique() == values.n_unique() else values
     with contextlib.suppress(pl.exceptions.PolarsError):
         return values.str.to_date("%Y-%m-%d")
     return values

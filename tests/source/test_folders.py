@@ -74,6 +74,31 @@ def test_folder__hive_partitions_of_integers_of_128_bits(tmp_path: Path) -> None
     assert_frame_equal(source.columns(frame.columns), frame.cast({"n": pl.Float64}))
 
 
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [
+        (["0.5", "-1"], [0.5, -1.0]),
+        (["0.5", "1.50"], [0.5, 1.5]),
+        (["1.5", "1.50"], ["1.5", "1.50"]),
+        (["0.5", "inf"], ["0.5", "inf"]),
+        (["0.5", "__HIVE_DEFAULT_PARTITION__"], [0.5, None]),
+    ],
+)
+def test_folder__hive_partitions_of_floats(keys: list[str], values: list[object], tmp_path: Path) -> None:
+    for key in keys:
+        (tmp_path / f"t/k={key}").mkdir(parents=True)
+        FRAME.select("a").write_parquet(tmp_path / f"t/k={key}/0.parquet")
+    found = open_source(tmp_path / "t", scratch=tmp_path).column("k").unique()
+    assert {*found} == {*values} and found.dtype == (pl.String if "inf" in values or "1.50" in values else pl.Float64)
+
+
+def test_folder__hive_partitions_that_name_a_column_twice(tmp_path: Path) -> None:
+    (tmp_path / "t/k=1/k=2").mkdir(parents=True)
+    FRAME.select("a").write_parquet(tmp_path / "t/k=1/k=2/0.parquet")
+    with pytest.raises(DataError, match=r"k=2/0.parquet: its folders name a column twice; rename one"):
+        open_source(tmp_path / "t", scratch=tmp_path)
+
+
 def test_folder__of_partitions_that_differ(tmp_path: Path) -> None:
     for folder in ("t/year=1", "t/year=2/day=3"):
         (tmp_path / folder).mkdir(parents=True)
