@@ -270,11 +270,12 @@ def day_in(form: str) -> Parse:
 
 
 def moment_in(form: str, *times: str) -> Parse:
-    """Return the parser of a day in this form, followed by a time in one of these forms."""
+    """Return the parser of a day in this form, then a time in one of these forms; "" is no time, for midnight."""
 
     def parse(text: pl.Expr) -> pl.Expr:
         iso = _iso_text(text)
-        parsed = [iso.str.to_datetime(f"{form} {time}", time_unit="us", strict=False) for time in times]
+        forms = [f"{form} {time}" if time else form for time in times]
+        parsed = [iso.str.to_datetime(each, time_unit="us", strict=False) for each in forms]
         # pl.coalesce would join several columns of `text` into one.
         return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), parsed)
 
@@ -288,9 +289,11 @@ def _iso_text(text: pl.Expr) -> pl.Expr:
 
 
 DAY = day_in(_ISO)
-MOMENT = moment_in(_ISO, "%H:%M:%S%.f", "%H:%M")
+# Times of day after a day. Programs leave out midnight.
+TIMES = "%H:%M:%S%.f", "%H:%M", ""
+MOMENT = moment_in(_ISO, *TIMES)
 # With an offset from UTC.
-ZONED_MOMENT = moment_in(_ISO, "%H:%M:%S%.f%#z")
+ZONED_MOMENT = moment_in(_ISO, "%H:%M:%S%.f%#z", "%H:%M%#z")
 
 
 def clock_time(text: pl.Expr) -> pl.Expr:

@@ -31,7 +31,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.types import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time, columns_named, day_in, moment_in
+from bigforest.columns.types import (
+    DAY,
+    MOMENT,
+    TIMES,
+    ZONED_MOMENT,
+    Parse,
+    clock_time,
+    columns_named,
+    day_in,
+    moment_in,
+)
 from bigforest.errors import DataError, counted, naming_file, system_error
 from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
 from bigforest.storage.file_kinds import what_it_is
@@ -106,15 +116,14 @@ def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
 
 _DAY_FIRST = "%d-%m-%Y"  # some people write months first in this form, but not with dots
 _DOTTED = "%d.%m.%Y"
-_TIMES = "%H:%M:%S%.f", "%H:%M"
-_DAYS_FIRST = day_in(_DAY_FIRST), moment_in(_DAY_FIRST, *_TIMES)
+_DAYS_FIRST = day_in(_DAY_FIRST), moment_in(_DAY_FIRST, *TIMES)
 _DATES = _with_missing_words(
     DAY,
     _DAYS_FIRST[0],
     day_in(_DOTTED),
     MOMENT,
     _DAYS_FIRST[1],
-    moment_in(_DOTTED, *_TIMES),
+    moment_in(_DOTTED, *TIMES),
     ZONED_MOMENT,
     clock_time,
 )
@@ -555,7 +564,7 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
 
     In a table of one column, blank lines are missing values, and none is returned. Raises DataError naming the first
     line with too few values, which Polars would complete silently. If `unread`, this error also names a line with too
-    many values or with a stray quote.
+    many values or with a stray quote, or a byte that is not UTF-8.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
@@ -579,8 +588,12 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
                         f"{file}: line {reader.line_num} has {counted(len(row), 'value')}, and the header names "
                         f"{counted(width, 'column')}; mend the line, or give the separator"
                     )
-        except UnicodeDecodeError:
-            pass
+        except UnicodeDecodeError as error:
+            if unread:
+                byte, at = error.object[error.start], max(reader.line_num, 1)
+                raise DataError(
+                    f"{file}: not UTF-8, as the byte 0x{byte:02x} after line {at} shows; convert it"
+                ) from error
         except csv.Error as error:
             if unread:
                 raise DataError(f"{file}: line {reader.line_num} cannot be read ({error}); mend its quotes") from error

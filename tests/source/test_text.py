@@ -178,6 +178,7 @@ _FIRST = ["", "2026-01-02", "2026-01-02 03:04:05", "03:04:05", "x", "NA", "1"]
 @pytest.mark.parametrize("first", _FIRST)
 @pytest.mark.parametrize("rest", ["2026-01-02", "2026-01-02T03:04", "3.5", "y"])
 def test_csv__types_are_those_that_polars_infers_from_all_rows(first: str, rest: str, tmp_path: Path) -> None:
+    """Except for days among datetimes, which are text for Polars: pandas writes them in parts of a table."""
     found = []
     for order in (1, -1):
         lines = [f"{first},1"] * 1200 + [f"{rest},1"] * 3
@@ -185,6 +186,9 @@ def test_csv__types_are_those_that_polars_infers_from_all_rows(first: str, rest:
         found.append(read(tmp_path / "t.csv").schema["a"])
     expected = pl.read_csv(tmp_path / "t.csv", infer_schema_length=None, try_parse_dates=True).schema["a"]
     unmarked = pl.read_csv(tmp_path / "t.csv", null_values="NA", infer_schema_length=None, try_parse_dates=True)
+    dates = [text for text in (first, rest) if text.startswith("2026")]
+    if {10} < {*map(len, dates)}:
+        expected = pl.Datetime("us")
     assert found == 2 * [unmarked.schema["a"] if first == "NA" and rest != "y" else expected]
 
 
@@ -323,7 +327,17 @@ MOMENTS: dict[str, tuple[list[str | None], list[Any], pl.DataType]] = {
     "time": (["03:04:05", None], [time(3, 4, 5), None], pl.Time()),
     "no date": (["2024-01-02", "soon"], ["2024-01-02", "soon"], pl.String()),
     "no such day": (["2024-02-30", None], ["2024-02-30", None], pl.String()),
-    "date and datetime": (["2024-01-02", "2024-01-02T03:04:05"], ["2024-01-02", "2024-01-02T03:04:05"], pl.String()),
+    "zone without seconds": (
+        ["2024-01-02T03:04Z", "2024-01-02 03:04:05+02:00"],
+        [datetime(2024, 1, 2, 3, 4, tzinfo=UTC), datetime(2024, 1, 2, 1, 4, 5, tzinfo=UTC)],
+        pl.Datetime("us", "UTC"),
+    ),
+    "date and datetime": (
+        ["2024-01-02", "2024-01-02T03:04:05"],
+        [datetime(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5)],
+        pl.Datetime("us"),
+    ),
+    "date and zone": (["2024-01-02", "2024-01-02T03:04:05Z"], ["2024-01-02", "2024-01-02T03:04:05Z"], pl.String()),
 }
 
 
@@ -445,6 +459,7 @@ COLUMNS_OF_FORMS = {
     "days first": (["02-01-2024", "3/1/2024"], [date(2024, 1, day) for day in (2, 3)]),
     "days with dots": (["02.01.2024", "3.1.2024"], [date(2024, 1, day) for day in (2, 3)]),
     "seconds with dots": (["02.01.2024 03:04:05.5"], [datetime(2024, 1, 2, 3, 4, 5, 500_000)]),
+    "midnights": (["03/01/2024 04:05", "02/01/2024"], [datetime(2024, 1, 3, 4, 5), datetime(2024, 1, 2)]),
     "codes": (["1-2-3", "4-5-6"], ["1-2-3", "4-5-6"]),
     "short years": (["24-01-02", "02.01.24"], ["24-01-02", "02.01.24"]),
     "minutes": (["2024-01-02 03:04", "2024-01-02 03:05"], [datetime(2024, 1, 2, 3, at) for at in (4, 5)]),
