@@ -110,8 +110,7 @@ class Declared:
     def check(self, value: object) -> None:
         """Raise ConfigError if the option cannot have this value."""
         if not any(self._may_be(kind, value) for kind in self.types):
-            written = shown(value) if isinstance(value, int) else repr(value)
-            raise ConfigError(f"{api(self.name)} must be {self.wanted}, not {written}")
+            raise ConfigError(f"{api(self.name)} must be {self.wanted}, not {shown(value)}")
 
     @property
     def wanted(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -145,6 +146,7 @@ class Elsewhere:
         ({"glue": "tar"}, "glue must be one of none, wax, not 'tar'"),
         ({"share": 1.0}, "share must be above 0 and below 1, not 1.0"),
         ({"share": float("nan")}, "share must be above 0 and below 1, not nan"),
+        ({"share": np.eye(2)}, r"share must be above 0 and below 1, not array\(\[\[1., 0.\], +\[0., 1.\]\]\)$"),
         ({"rule": 0}, 'rule must be "half", a whole number from 1 to .* or a fraction above 0 and at most 1, not 0'),
         ({"rule": 1.5}, "or a fraction above 0 and at most 1, not 1.5"),
     ],
