@@ -106,16 +106,17 @@ def again(forest: Forest) -> list[str]:
 def command(forest: Forest) -> list[str]:
     """Return the words of the command that grows the forest again, with DATA in place of a table without a path.
 
-    It has the options that differ from the defaults, and always trees, seed and task.
+    It has the options that differ from the defaults of the family, and always family, trees, seed and task.
     """
     origin, config = forest.origin, forest.config
     words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
     words += ["--target", forest.spec.target.name]
+    words += [] if forest.spec.separator is None else ["--separator", forest.spec.separator]
     for column in origin.exclude if origin is not None else ():
         words += ["--exclude", column]
     plain = TrainConfig.of(family=config.family).for_task(forest.spec.target.task)
     for name, value in options_in_use(asdict(config)).items():
-        if name in ("trees", "seed", "task") or value != getattr(plain, name):
+        if name in ("family", "trees", "seed", "task") or value != getattr(plain, name):
             words += list(_flags(name, value))
     return words
 
@@ -298,8 +299,8 @@ def quality(plot: Pictures) -> list[str]:
 
 def _rejection(plot: Pictures) -> list[str]:
     note = (
-        "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
-        "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
+        "Effect of reject_above on out-of-bag rows, unweighted: the share of rows that are predicted, and the error "
+        "among them. confidence: the lowest probability of the predicted class with which a row is predicted."
     )
     limits = limits_table(plot.forest)
     return [
@@ -329,9 +330,10 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
         table = slices(forest, source)
         pieces.append(page.heading("Slices with the highest out-of-bag error"))
         if table.height:
+            unweighted = ", unweighted" if forest.oob.weighted else ""
             note = (
-                f"Parts of the table, by one feature, with at least {LEAST_ROWS} rows. excess: error above that of all "
-                "rows, in standard errors of the slice; among many slices, a few exceed 2 by chance."
+                f"Parts of the table, by one feature, with at least {LEAST_ROWS} rows{unweighted}. excess: error above "
+                "that of all rows, in standard errors of the slice; among many slices, a few exceed 2 by chance."
             )
             pieces += [page.text(note), _table(table)]
         else:

@@ -210,14 +210,32 @@ def test_slices__and_worst_rows_go_by_the_deviance(tmp_path: Path) -> None:
     assert (found["error"] > mean).all() and found["error"].max() < mean + deviation  # type: ignore[operator]
 
 
-def test_command__grows_the_same_forest(tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"exclude": ["b.[0]\\x"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False, "trees": 4},
+        {"family": "tree"},
+        {"family": "rotation", "trees": 2},
+    ],
+    ids=["axis", "tree", "rotation"],
+)
+def test_command__grows_the_same_forest(options: dict[str, Any], tmp_path: Path, run: Run) -> None:
     table().write_parquet(tmp_path / "t.parquet")
-    options: dict[str, Any] = {"exclude": ["b.[0]\\x"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False}
-    forest = bf.train(tmp_path / "t.parquet", target="y", trees=4, seed=5, threads=1, **options)
+    forest = bf.train(tmp_path / "t.parquet", target="y", seed=5, threads=1, **options)
     words = shlex.split(shlex.join(command(forest)))[1:]
     assert run(*words, "--out", tmp_path / "again.forest", "--quiet").code == 0, run.err
     again = bf.read_forest(tmp_path / "again.forest")
     assert again.config == forest.config and again.nodes.collect().equals(forest.nodes.collect())
+
+
+def test_command__has_the_separator_that_the_user_named(tmp_path: Path, run: Run) -> None:
+    lines = ["a|b,c;y|2", *(f"{k % 7}|{k % 3};{'pq'[k % 2]}" for k in range(40))]  # one of three separators
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    first = ("train", tmp_path / "t.csv", "--target", "y|2", "--separator", ";", "--trees", 2)
+    assert run(*first, "--out", tmp_path / "t.forest", "--quiet").code == 0, run.err
+    words = command(bf.read_forest(tmp_path / "t.forest"))[1:]
+    assert run(*words, "--out", tmp_path / "again.forest", "--quiet").code == 0, run.err
+    assert bf.read_forest(tmp_path / "again.forest").spec.feature_names == ["a|b,c"]
 
 
 def test_command_line__writes_and_refuses(tmp_path: Path, run: Run) -> None:
