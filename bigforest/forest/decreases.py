@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,12 +20,14 @@ from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, re
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HERE = Executor(1)
+# Bound of the rounding error of a decrease, for impurities up to 1 (gini, error); entropies are up to log2(classes).
+_ROUNDING = 2.0**-50
 
 
 def decrease_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of each feature in a total decrease, both [..., features]; 0 if nothing decreased.
 
-    A decrease of 0, or of rows that weigh next to nothing, may be rounded to a negative number. It counts as 0.
+    A decrease of rows that weigh next to nothing may be rounded to a negative number. It counts as 0.
     """
     positive = np.maximum(decrease, 0.0)
     total = positive.sum(axis=-1, keepdims=True)
@@ -73,12 +76,16 @@ def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tup
     pieces  consecutive nodes, of whole trees or of parts of trees
 
     The decrease of an oblique node is divided equally among its features. Decreases of a regression are divided by the
-    square of the step to which targets are rounded (TargetSpec.step), so that they neither vanish nor overflow.
+    square of the step to which targets are rounded (TargetSpec.step), so that they neither vanish nor overflow. The
+    decrease for classes is a difference of impurities, whose rounding error counts as 0: it would be all the importance
+    in a tree of which no split decreases the impurity.
     """
     step, total, last = spec.target.step, np.zeros(len(spec.features)), -1
+    least = 0.0 if spec.target.is_regression else _ROUNDING * max(1.0, math.log2(len(spec.target.classes)))
     for piece in pieces:
         node, feature, start = split_features(piece)
-        decrease = piece.gain[node] / step / step * piece.weight[node] / np.diff(start)[node]
+        gain = np.where(np.abs(piece.gain) > least, piece.gain, 0.0)
+        decrease = gain[node] / step / step * piece.weight[node] / np.diff(start)[node]
         cuts = start[list(dict.fromkeys([0, *piece.starts.tolist()]))].tolist()
         for tree, (begin, end) in enumerate(pairwise(cuts), piece.tree):
             if tree != last:

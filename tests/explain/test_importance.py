@@ -356,6 +356,18 @@ def test_features__of_a_forest_with_a_decrease_that_is_rounded_below_0() -> None
     assert forest.explain(parts=["importance"])["importance"]["decrease"].to_list() == [1.0, 0.0]
 
 
+def test_features__of_splits_that_decrease_nothing() -> None:
+    """Both sides of every split have the majority of the node: the share of errors stays, but for its last bits."""
+    draw = np.random.default_rng(2)
+    columns = {f"x{number}": draw.normal(size=200) for number in range(4)}
+    table = pl.DataFrame(columns).with_columns(y=pl.Series(np.where(draw.random(200) < 0.2, "b", "a")))
+    forest = bf.train(table, "y", impurity="error", trees=20, max_depth=1, min_leaf=20, seed=2, refine="off")
+    nodes = forest.nodes.select("gain", pl.col("counts").list.arg_max().alias("majority")).collect()
+    assert nodes["majority"].unique().to_list() == [0] and nodes["gain"].max() > 0.0  # type: ignore[operator]
+    assert forest.feature_importances.tolist() == [0.0] * 4
+    assert forest.explain(parts="importance")["importance"]["importance"].to_list() == [0.0] * 4
+
+
 def test_explain__writes_nothing_before_it_refuses(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": np.arange(60) % 7, "y": [None if row == 3 else "uv"[row % 2] for row in range(60)]})
     forest = bf.train(frame, "y", trees=5)
