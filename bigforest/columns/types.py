@@ -88,6 +88,29 @@ class Field(NamedTuple):
         return expr.struct.rename_fields([str(place) for place in range(self.fields)]).struct.field(str(self.place))
 
 
+def recast(expr: pl.Expr, dtype: Any, kind: Any) -> pl.Expr:
+    """Return an expression of type `dtype` in the type `kind`, in structs by the names of fields.
+
+    Polars casts fields of structs by their places. Fields that `dtype` lacks become null.
+    """
+    if dtype == kind:
+        return expr
+    if isinstance(dtype, pl.Struct) and isinstance(kind, pl.Struct):
+        found = {field.name: (place, field.dtype) for place, field in enumerate(dtype.fields)}
+        fields = []
+        for field in kind.fields:
+            place, inner = found.get(field.name, (0, pl.Null()))
+            value = Field(field.name, place, len(found)).of(expr) if field.name in found else pl.lit(None)
+            fields.append(recast(value, inner, field.dtype).alias(field.name))
+        return pl.when(expr.is_not_null()).then(pl.struct(fields))
+    if isinstance(dtype, pl.List) and isinstance(kind, pl.List):
+        return expr.list.eval(recast(pl.element(), dtype.inner, kind.inner))
+    if isinstance(dtype, pl.Array) and isinstance(kind, pl.Array):
+        lists = pl.List(dtype.inner), pl.List(kind.inner)
+        return recast(expr.arr.to_list(), *lists).list.to_array(kind.size)
+    return expr.cast(kind)
+
+
 class FlatColumn(NamedTuple):
     """A column, or a feature within a nested column.
 

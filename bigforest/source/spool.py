@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from bigforest.columns.types import columns_named, recast
 from bigforest.errors import ConfigError, DataError, naming_file, reason, system_error
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
@@ -54,7 +55,8 @@ def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
     """Run a query with the streaming engine into one Parquet file in `scratch`, and return it in a list.
 
-    Columns that are not read become nulls: Parquet cannot hold every type.
+    Columns that are not read become nulls: Parquet cannot hold every type. Structs without fields, such as {} in JSON,
+    are left out: they have no features.
 
     Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files holds several row
     groups, whatever their size.
@@ -65,6 +67,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str, reading: Reading 
     try:
         names = frame.collect_schema().names()
         frame = frame.with_columns(pl.lit(None).alias(name) for name in names if not reading.needs(name))
+        frame = frame.select(_storable(frame.collect_schema(), reading))
         width = max(1, len(names))
         rows = min(_MAX_GROUP_ROWS, max(_MIN_GROUP_ROWS, PART_BYTES // (8 * width)))
         with write_atomically(path) as file:
@@ -89,7 +92,7 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
     schema_of(reader.schema, where, reading.needs)
     with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read: {fault}")):
         tables = (pa.Table.from_batches(part, reader.schema) for part in _parts(reader, _bytes_of))
-        return _write_all((frame_of(table.select(places), where, reading.needs) for table in tables), scratch)
+        return _write_all((frame_of(table.select(places), where, reading.needs) for table in tables), scratch, reading)
 
 
 def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
@@ -97,7 +100,7 @@ def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
 
     Holds about 64 MB, or one frame if that is larger.
     """
-    return _write_all((pl.concat(part) for part in _parts(frames, pl.DataFrame.estimated_size)), scratch)
+    return _write_all((pl.concat(part) for part in _parts(frames, pl.DataFrame.estimated_size)), scratch, EVERYTHING)
 
 
 def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[list[Any]]:
@@ -114,7 +117,7 @@ def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[l
         yield held
 
 
-def _write_all(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
+def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, reading: Reading) -> list[Path]:
     """Write each frame to a Parquet file in a new folder of `scratch`, and return the files."""
     folder = scratch / f"source-{secrets.token_hex(4)}"
     with naming_file(folder):
@@ -123,8 +126,37 @@ def _write_all(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
     for frame in frames:
         files.append(folder / f"part-{len(files):06}.parquet")
         with write_atomically(files[-1]) as file:
-            frame.write_parquet(file, compression="lz4", statistics=False)
+            frame.select(_storable(frame.schema, reading)).write_parquet(file, compression="lz4", statistics=False)
     return files
+
+
+def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
+    """Return expressions of the columns, without structs that have no fields: Parquet cannot hold these.
+
+    A column with nothing else is left out if it is read, and null otherwise.
+    """
+    exprs = []
+    for name, dtype in schema.items():
+        kind, column = _with_fields(dtype), columns_named([name])
+        if kind is not None:
+            exprs.append(recast(column, dtype, kind).alias(name))
+        elif not reading.needs(name):
+            exprs.append(pl.lit(None).alias(name))
+    return exprs
+
+
+def _with_fields(dtype: Any) -> Any:
+    """Return a type without structs that have no fields; None if nothing else is in it."""
+    if isinstance(dtype, pl.Struct):
+        inner = {field.name: _with_fields(field.dtype) for field in dtype.fields}
+        fields = [pl.Field(name, kind) for name, kind in inner.items() if kind is not None]
+        return pl.Struct(fields) if fields else None
+    if isinstance(dtype, pl.List | pl.Array):
+        kind = _with_fields(dtype.inner)
+        if kind is None:
+            return None
+        return pl.List(kind) if isinstance(dtype, pl.List) else pl.Array(kind, dtype.size)
+    return dtype
 
 
 def _bytes_of(batch: Any) -> int:

@@ -228,8 +228,10 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
     return polars_names
 
 
-def scan_ndjson(file: Path) -> pl.LazyFrame:
+def scan_ndjson(file: Path, rules: Reading) -> pl.LazyFrame:
     """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars.
+
+    Columns that are not read are nulls: their values may be of several kinds.
 
     Columns are in the order of the first row. Columns that the first row lacks follow, sorted by name: for rows with
     more than 32 names, the order of Polars differs from process to process.
@@ -249,7 +251,10 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     _check_keys(file)
     struct = _in_order(pl.Struct(schema), first)
     assert isinstance(struct, pl.Struct)
-    return pl.scan_ndjson(path, schema={field.name: field.dtype for field in struct.fields})
+    types = {field.name: field.dtype for field in struct.fields}
+    scan = pl.scan_ndjson(path, schema={name: dtype for name, dtype in types.items() if rules.needs(name)})
+    unread = [pl.lit(None).alias(name) for name in types if not rules.needs(name)]
+    return scan.with_columns(unread).select(columns_named(types)) if unread else scan
 
 
 def _check_keys(file: Path) -> None:
