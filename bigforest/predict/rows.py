@@ -331,6 +331,7 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
         needed,
         target=spec.target.name,
         usual=spec.separator,
+        gaps=tuple((feature.name, feature.table_column) for feature in spec.features if feature.missing),
     )
 
 

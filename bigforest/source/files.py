@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from bigforest.columns.types import columns_named, is_text_type
+from bigforest.columns.types import columns_named, is_text_type, recast
 from bigforest.errors import DataError, api, listed, naming_file, system_error
 from bigforest.source.source import (
     POLARS_FAULTS,
@@ -260,9 +260,13 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         filled = filled or list(range(len(files)))
         files, keys = [files[place] for place in filled], [keys[place] for place in filled]
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
+    notices, typed = [], None
+    if kind == "NDJSON" and (lacking := _complete(scans, reading)):
+        notices.append(
+            f"some files have these columns in no row, and no values there: {listed([*map(repr, lacking)], 5)}"
+        )
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
     scans = texts = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
-    notices, typed = [], None
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
@@ -293,6 +297,41 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         days = _unclear_days(source, typed.days, reading)
         notices += _doubtful_types(typed._replace(merged=list(merged), days=days), reading)
     return replace(source, notices=tuple(notices))
+
+
+def _complete(scans: list[Scan], reading: Reading) -> list[str]:
+    """Add columns and fields without values to NDJSON files that lack them, so that the files are read as one file of
+    all rows would be: a row of NDJSON has the keys that have a value. Return the columns that some files lack.
+
+    To predict, only features of `Reading.gaps` are added, also if all files lack them.
+    """
+    names = dict.fromkeys(name for _, schema in scans for name in schema if reading.needs(name))
+    if reading.needed is not None:
+        gaps = {name for pair in reading.gaps for name in pair}
+        names = {name: None for name in names if name in gaps}
+    united = {name: _united([schema.get(name, pl.Null()) for _, schema in scans]) for name in names}
+    whole = {name: dtype for _, schema in scans for name, dtype in schema.items()}
+    absent = reading.absent(whole | {name: dtype for name, dtype in united.items() if dtype is not None})
+    lacking = [name for name in names if any(name not in schema for _, schema in scans)]
+    for place, (scan, schema) in enumerate(scans):
+        columns = [pl.lit(None).alias(name) for name in [*names, *absent] if name not in schema]
+        for name, dtype in united.items():
+            if isinstance(dtype, pl.Struct) and name in schema:
+                columns.append(recast(columns_named([name]), schema[name], dtype).alias(name))
+        if columns:
+            complete = scan.with_columns(columns)
+            scans[place] = (complete, dict(complete.collect_schema()))
+    return lacking
+
+
+def _united(types: Sequence[Any]) -> pl.DataType | None:
+    """Return a type that holds the values of all types, in structs by the names of fields; None if there is none."""
+    structs = [dtype for dtype in types if isinstance(dtype, pl.Struct)]
+    if not structs or any(dtype != pl.Null and dtype not in structs for dtype in types):
+        return _joined_all(types)
+    fields = dict.fromkeys(field.name for struct in structs for field in struct.fields)
+    united = {name: _united([inner[name] for inner in map(dict, structs) if name in inner]) for name in fields}
+    return None if None in united.values() else pl.Struct({name: dtype for name, dtype in united.items() if dtype})
 
 
 def _merged_numbers(source: Source, scans: Sequence[Scan], reading: Reading) -> list[str]:
@@ -610,7 +649,7 @@ def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
         if kind == "Arrow":
             scan = scan_parquet(_spool_arrow(file, scratch, reading))
         else:
-            scan = scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, reading)
+            scan = scan_ndjson(file, reading) if kind == "NDJSON" else scan_csv(file, reading)
         return scan, dict(scan.collect_schema())
 
 

@@ -519,6 +519,8 @@ def _from_objects(values: list[Any]) -> pl.Series:
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in cells if cell is not None]
+    if present and all(isinstance(cell, dict) for cell in present):
+        return _from_dicts(cells)
     for moment in (np.datetime64, np.timedelta64):  # Python counts timedelta64 as a Number
         if present and all(isinstance(cell, moment) for cell in present):
             return _from_numpy(_common_times(cells))
@@ -576,13 +578,27 @@ def _check_times(values: list[Any]) -> None:
 
 
 def _suit_polars(values: list[Any]) -> bool:
-    """Return False if some values are times of numpy, whose units Polars confuses, or decimals that are infinite or
-    NaN, at which Polars panics."""
-    return not any(isinstance(cell, np.datetime64 | np.timedelta64) for cell in values) and _are_finite(values)
+    """Return False if some values are times of numpy, whose units Polars confuses, decimals that are infinite or NaN,
+    at which Polars panics, or dicts, of which Polars reads only the keys of the first."""
+    odd = (isinstance(cell, dict | np.datetime64 | np.timedelta64) for cell in values)
+    return not any(odd) and _are_finite(values)
 
 
 def _are_finite(values: list[Any]) -> bool:
     return all(cell.is_finite() for cell in values if isinstance(cell, Decimal))
+
+
+def _from_dicts(cells: list[Any]) -> pl.Series:
+    """Return dicts, or None for missing ones, as structs with the keys of all of them. Raises errors as
+    `_from_objects`."""
+    keys = dict.fromkeys(key for cell in cells if cell is not None for key in cell)
+    fields = {str(key): _from_objects([None if cell is None else cell.get(key) for cell in cells]) for key in keys}
+    if len(fields) < len(keys):
+        raise ValueError("some of its keys are the same as text")
+    if not fields:
+        return pl.Series(values=cells, dtype=pl.Struct([]))
+    present = pl.lit(pl.Series([cell is not None for cell in cells]))
+    return pl.DataFrame(fields).select(pl.when(present).then(pl.struct(pl.all()))).to_series().alias("")
 
 
 def _from_numbers(values: list[Any]) -> pl.Series:
@@ -705,7 +721,9 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
             raise _no_table(data, TypeError("its rows are not all mappings"))
         found = dict.fromkeys(name for row in data for name in row)
         # Column by column: from rows, Polars would convert numbers among texts to text.
-        return _frame_of_columns({name: [row.get(name) for row in data] for name in found}, reading)
+        frame = _frame_of_columns({name: [row.get(name) for row in data] for name in found}, reading)
+        absent = [pl.lit(None).alias(name) for name in reading.absent(frame.schema)] if data else []
+        return frame.with_columns(absent) if absent else frame
     package = package_of(data)
     if package == "pandas":
         return frame_from_pandas(data, reading)

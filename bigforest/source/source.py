@@ -26,8 +26,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.types import FlatColumn, cells, columns_named, is_nested, numbers, physical, types_within
-from bigforest.errors import DataError, advice_on, names_other_file, reason, system_error
+from bigforest.columns.types import (
+    FlatColumn,
+    cells,
+    columns_named,
+    is_nested,
+    locate_columns,
+    numbers,
+    physical,
+    types_within,
+)
+from bigforest.errors import DataError, advice_on, names_other_file, reason, similar_names, system_error
 from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import as_path, is_remote, readable, write_atomically
 
@@ -129,6 +138,8 @@ class Reading(NamedTuple):
     kept       columns of CSV and NDJSON files whose text is needed: if the values are parsed, a column of the original
                text is added, named by `text_name`.
     usual      separator of the training table, used for new files whose header it divides; None if not known.
+    gaps       features with missing values in training, each with the column that had it. If no row of NDJSON files, or
+               of a list of mappings, has such a feature, it is a column without values.
 
     A column that is not read may have any values. If reading it fails, it becomes a column without values.
     """
@@ -144,9 +155,19 @@ class Reading(NamedTuple):
     target: str | None = None
     kept: frozenset[str] = frozenset()
     usual: str | None = None
+    gaps: tuple[tuple[str, str], ...] = ()
 
     def needs(self, name: str) -> bool:
         return name not in self.excluded and (self.needed is None or name in self.needed)
+
+    def absent(self, schema: Mapping[str, pl.DataType]) -> list[str]:
+        """Return the features of `gaps` that are not among the columns of a table, unless a name may be misspelt."""
+        if all(name in schema for name, _ in self.gaps):
+            return []
+        located = zip(self.gaps, locate_columns(schema, self.gaps), strict=True)
+        absent = [name for (name, _), found in located if found is None]
+        others = [name for name in schema if not self.needs(name)]
+        return [] if any(similar_names(name, others) for name in absent) else absent
 
 
 EVERYTHING = Reading()

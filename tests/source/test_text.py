@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,77 @@ def test_ndjson__dates_of_all_rows_of_all_files(tmp_path: Path) -> None:
             frame.write_ndjson(tmp_path / folder / f"{number}.ndjson")
     assert read(tmp_path / "t").schema == {"a": pl.Date, "b": pl.String}
     assert read(tmp_path / "u").schema == {"a": pl.String, "b": pl.String}
+
+
+RECORDS = [
+    {
+        "x": row % 7 - 3.0,
+        "a": {"k": row % 5} if row % 3 else {"c": "uv"[row % 2], "k": row % 5},
+        "y": "pq"[row % 2],
+        **({"z": row / 2} if row % 4 == 0 else {}),
+    }
+    for row in range(120)
+]
+
+
+def write_records(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_ndjson__files_that_lack_keys_are_one_table(tmp_path: Path) -> None:
+    without, rest = ([row for row in RECORDS if ("z" in row) is has] for has in (False, True))
+    write_records(without, tmp_path / "t/0.ndjson")
+    write_records(rest[:10], tmp_path / "t/1.ndjson")
+    write_records([{**row, "a": {"k": 0.5}} for row in rest[10:]], tmp_path / "t/2.ndjson")
+    table = [*without, *rest[:10], *({**row, "a": {"k": 0.5}} for row in rest[10:])]
+    whole = write_records(table, tmp_path / "whole.ndjson")
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert source.notices == ("some files have these columns in no row, and no values there: 'z'",)
+    parts, one = (bf.train(place, "y", trees=5, out=tmp_path / f"{place.stem}.f") for place in (tmp_path / "t", whole))
+    assert parts.spec.feature_names == ["x", "a.k", "a.c", "z"]
+    assert parts.nodes.collect().equals(one.nodes.collect())
+    bf.predict_file(parts, tmp_path / "t", tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet").equals(parts.predict(table))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_records__nested_keys_of_all_rows(first: int, tmp_path: Path) -> None:
+    """Polars takes the keys of the first row, which may lack some."""
+    rows = [*RECORDS[first:], *RECORDS[:first], {"x": 1.0, "a": None, "y": "p"}, {"x": 1.0, "a": {"k": 0.5}, "y": "q"}]
+    file = write_records(rows, tmp_path / "t.ndjson")
+    places = {"file": file, "list": rows, "mapping": {name: [row.get(name) for row in rows] for name in "xazy"}}
+    forests = {name: bf.train(data, "y", trees=5, exclude=["z"]) for name, data in places.items()}
+    assert {*forests["list"].spec.feature_names} == {"x", "a.k", "a.c"}
+    expected = forests["file"].predict_proba(rows)
+    assert all(forest.predict_proba(rows).equals(expected) for forest in forests.values())
+    assert expected.equals(pl.concat([forests["file"].predict_proba([row]) for row in rows]))
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_records__lack_features_that_were_missing_in_training(place: str, tmp_path: Path) -> None:
+    forest = bf.train(RECORDS, "y", trees=5)
+    assert [feature.name for feature in forest.spec.features if feature.missing] == ["a.c", "z"]
+
+    def predicted(rows: list[dict[str, Any]]) -> Any:
+        if place == "memory":
+            return forest.predict(rows)
+        bf.predict_file(forest, write_records(rows, tmp_path / "n.ndjson"), tmp_path / "p.parquet", overwrite=True)
+        return pl.read_parquet(tmp_path / "p.parquet")
+
+    rows = [{"x": row["x"], "a": {"k": 1}} for row in RECORDS[:20]]
+    assert predicted(rows).equals(forest.predict([row | {"a": {"k": 1, "c": None}, "z": None} for row in rows]))
+    assert predicted(rows[:1]).equals(predicted(rows)[:1])
+    for odd, fault in (
+        ([{"a": row["a"]} for row in rows], "lacks feature 'x'"),
+        ([{"x": row["x"]} for row in rows], "lacks feature 'a.k'"),
+        ([row | {"a": {"k": 1, "c": "u"}, "Z": 1.0} for row in rows], "lacks feature 'z', .* did you mean 'Z'"),
+    ):
+        with pytest.raises(DataError, match=fault):
+            predicted(odd)
+    with pytest.raises(DataError, match=r"lacks features 'a\.c', 'z'"):  # columns are complete in other tables
+        forest.predict(pl.DataFrame(rows))
 
 
 def test_ndjson__numbers_of_training_written_as_text(tmp_path: Path) -> None:
