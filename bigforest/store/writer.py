@@ -250,9 +250,11 @@ class PartWriter:
     def __init__(self, folder: Path, index: int) -> None:
         """Open a part in `folder`; index: number with which the names of its files begin."""
         self._folder = folder
-        self._outbox = ExitStack()
-        self._files = _Files(self._outbox.enter_context(uploads(folder)), f"{index}-{secrets.token_hex(8)}-")
+        self._opened = ExitStack()
+        self._files = _Files(self._opened.enter_context(uploads(folder)), f"{index}-{secrets.token_hex(8)}-")
         self._levels = LevelsFile(self._files.path(LEVELS))
+        self._opened.callback(self._files.close)
+        self._opened.callback(self._levels.close)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._codes = 0
@@ -261,9 +263,7 @@ class PartWriter:
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        self._files.close()
-        self._levels.close()
-        self._outbox.__exit__(*failure)
+        self._opened.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
         """Append the smallest and the largest value of each of the next codes; `high` is None without max_bins."""
@@ -306,7 +306,7 @@ class PartWriter:
         levels = self._levels.close()
         local = self._files.close() | ({LEVELS: PartFile(levels, 0, 0)} if levels else {})
         files = {name: file._replace(path=self._folder / file.path.name) for name, file in local.items()}
-        self._outbox.close()
+        self._opened.close()
         return Part(self._features, self._checksums, files)
 
 
@@ -329,6 +329,9 @@ class StoreWriter:
         self._files = _Files(folder)
         self._parts: dict[str, list[PartFile]] = {}
         self._levels = LevelsFile(folder / LEVELS)
+        self._opened = ExitStack()
+        self._opened.callback(self._files.close)
+        self._opened.callback(self._levels.close)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._target_checksums = BlockChecksums()
@@ -342,9 +345,8 @@ class StoreWriter:
         self.parts.mkdir()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
-        self._levels.close()
+    def __exit__(self, *failure: Any) -> None:
+        self._opened.__exit__(*failure)
 
     def add_rows(self, target: NDArray[Any], numbers: NDArray[Any] | None) -> None:
         """Append the targets of the next rows.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import sys
 import tempfile
 from decimal import Decimal
 from pathlib import Path
@@ -98,6 +100,24 @@ def test_dictionary__more_values_than_codes_is_an_error(tmp_path: Path) -> None:
         assert dictionary.rank_count == 2**32
         with pytest.raises(DataError, match="'x' has more than 4294967296 distinct values"):
             dictionary.add(np.array([2**35], np.uint64))
+
+
+def test_part_writer__full_disk_closes_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file that stays open is closed later by the garbage collector, which prints the error a second time.
+    resource = pytest.importorskip("resource")
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(OSError, match="File too large"), PartWriter(tmp_path, 0) as part:
+            part.values(np.arange(3.0), None)
+            part.levels(pl.Series(["a", "b", "c"]), 0)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        del part
+        gc.collect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert printed == []
 
 
 @pytest.mark.parametrize("pieces", [False, True])
