@@ -26,7 +26,7 @@ from bigforest.source.spool import PART_BYTES, spool_batches
 TARGET = "target"
 
 # Errors of Polars and Python for values that no column holds.
-_OBJECT_FAULTS = (TypeError, ValueError, OverflowError, RuntimeError, *POLARS_FAULTS)
+_OBJECT_FAULTS = (TypeError, ValueError, OverflowError, RuntimeError, AttributeError, *POLARS_FAULTS)
 _PANDAS_FAULTS = (NotImplementedError, *_OBJECT_FAULTS)
 
 # Types of times of numpy that Polars lacks, and the types that replace them.
@@ -517,8 +517,11 @@ def _from_objects(values: list[Any]) -> pl.Series:
         _check_times(values)
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _differs(column, values)):
         return column
-    cells = [None if is_missing(cell) else cell for cell in values]
+    plain = (cell.item() if isinstance(cell, np.bool_ | np.str_) else cell for cell in values)
+    cells = [None if is_missing(cell) else cell for cell in plain]
     present = [cell for cell in cells if cell is not None]
+    if present and all(type(cell) is bool for cell in present):
+        return pl.Series(values=cells, dtype=pl.Boolean)
     if present and all(isinstance(cell, dict) for cell in present):
         return _from_dicts(cells)
     for moment in (np.datetime64, np.timedelta64):  # Python counts timedelta64 as a Number
@@ -578,10 +581,15 @@ def _check_times(values: list[Any]) -> None:
 
 
 def _suit_polars(values: list[Any]) -> bool:
-    """Return False if some values are times of numpy, whose units Polars confuses, decimals that are infinite or NaN,
-    at which Polars panics, or dicts, of which Polars reads only the keys of the first."""
-    odd = (isinstance(cell, dict | np.datetime64 | np.timedelta64) for cell in values)
-    return not any(odd) and _are_finite(values)
+    """Return False if Polars would misread some values.
+
+    It confuses the units of times of numpy, converts other values to the type of a first scalar of numpy, so that NaN
+    becomes true, reads only the keys of the first dict, and panics at decimals that are infinite or NaN.
+    """
+    kinds = {type(cell) for cell in values if cell is not None}
+    if any(issubclass(kind, dict | np.datetime64 | np.timedelta64) for kind in kinds):
+        return False
+    return (len(kinds) == 1 or not any(issubclass(kind, np.generic) for kind in kinds)) and _are_finite(values)
 
 
 def _are_finite(values: list[Any]) -> bool:

@@ -273,6 +273,11 @@ OBJECTS = {
     "text": ([float("nan"), "a", None, np.str_("b")], [None, "a", None, "b"], pl.String()),
     "marks": ([pd.NA, 3, None], [None, 3.0, None], pl.Int64()),
     "booleans": ([True, None, np.bool_(False), float("nan")], [True, None, False, None], pl.Boolean()),
+    "booleans of numpy": ([np.bool_(True), float("nan"), False], [True, None, False], pl.Boolean()),
+    "booleans and NaN": ([True, float("nan")], [True, None], pl.Boolean()),
+    "booleans and numbers": ([np.bool_(True), 2.5, 0, None], [1.0, 2.5, 0.0, None], pl.Float64()),
+    "float32 and float64": ([np.float32(0.5), 0.1, 1e300], [0.5, 0.1, 1e300], pl.Float64()),
+    "text of numpy": (["a", np.str_("b"), None], ["a", "b", None], pl.String()),
     "durations": ([np.timedelta64(2, "h"), np.timedelta64("NaT")], [dt.timedelta(hours=2), None], pl.Duration()),
     "nanoseconds": (
         [np.datetime64("2024-01-02T03", "ns"), np.datetime64("2024-01-02T04", "ns")],
