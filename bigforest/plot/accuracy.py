@@ -57,11 +57,12 @@ def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
     errors  table with columns error and rows, the number of rows out of bag; errors on no rows are left out
 
     For classes, the standard error is binomial. For regression, it is the error times the relative standard deviation
-    of the losses with all trees, divided by the root of the number of rows. It is null if rows are weighted, because
-    the report does not have their weights. For regression it is also null for a single row, and if all losses are 0.
+    of the losses with all trees, divided by the root of the number of rows. It is null if rows are weighted, and if
+    they are in groups, whose rows are not independent: the report has neither weights nor groups. For regression it is
+    also null for a single row, and if all losses are 0.
     """
     error, rows = pl.col("error"), pl.col("rows")
-    if forest.oob.weighted:
+    if forest.oob.weighted or forest.spec.group is not None:
         spread = pl.lit(None, pl.Float64)
     elif forest.is_regression:
         losses = number_losses(forest)
@@ -106,7 +107,11 @@ def error_chart(forest: Forest) -> Any:
     color = alt.Color("curve:N", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
     line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=forest.oob.measure), color=color)
     band = base.mark_area(opacity=0.2, color=INK).encode(x=x, y=alt.Y("lower:Q"), y2=alt.Y2("upper"), color=color)
-    caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
+    caption = "the band is two standard errors to each side"
+    if forest.spec.group is not None:
+        caption = "there is no band, because the rows of a group are not independent"
+    if forest.oob.weighted:
+        caption = "rows are weighted"
     captions = [caption, *(["trees alone, without the boosted stage"] if forest.rounds.amount else [])]
     return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", captions)
 
@@ -392,7 +397,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
     )
     color = _color(forest, shown, texts)
     line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", color)
-    caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
+    caption = ["the number of a class is the area", _how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
@@ -401,7 +406,7 @@ def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     shown = shown_classes(forest, label)
     table = _tables_by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
-    caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
+    caption = [_how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
 
@@ -433,6 +438,11 @@ def _color(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None = 
         sort=list(_names(forest, shown, texts).values()),
         legend=altair().Legend(labelLimit=220),
     )
+
+
+def _how_ranked(forest: Forest) -> str:
+    """Return a line of the caption about `ranking_table`. Metrics of the report are weighted if rows have weights."""
+    return f"scores in steps of {1 / STEPS:g}" + ("; rows are unweighted" if forest.oob.weighted else "")
 
 
 def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:

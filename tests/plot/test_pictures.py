@@ -95,6 +95,22 @@ def test_error__of_numbers_has_the_spread_of_squared_errors(numbers: Any) -> Non
     assert last["standard_error"] == pytest.approx(squares.std(ddof=1) / squares.size**0.5)
 
 
+def test_error__of_rows_in_groups_has_no_standard_error() -> None:
+    frame = table(60, classes=2)
+    frame = pl.concat([frame] * 5).with_columns(group=pl.int_range(300) % 60)  # five copies are one observation
+    forest = bf.train(frame, target="y", group="group", trees=6, threads=1)
+    assert error_table(forest)["standard_error"].is_null().all()
+    assert "not independent" in forest.plot.error().to_dict()["title"]["subtitle"][0]
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_curves__say_that_rows_are_unweighted(weight: str | None) -> None:
+    frame = table(60, classes=2).with_columns(w=1 + pl.int_range(60) % 3)
+    forest = bf.train(frame, target="y", weight=weight, trees=6, threads=1)
+    for drawn in (forest.plot.roc(), forest.plot.precision_recall()):
+        assert ("unweighted" in " ".join(drawn.to_dict()["title"]["subtitle"])) == (weight is not None)
+
+
 def test_scores__are_those_of_the_rows_out_of_bag(grown: Any) -> None:
     forest, _ = grown
     for code, label in enumerate(forest.classes):
