@@ -187,13 +187,20 @@ FILES: dict[str, tuple[Column, ...]] = {
     "oob/rows.parquet": (
         _ROW,
         Column("truth", LABEL, "label of the row"),
-        Column("prediction", LABEL, "vote of the out-of-bag trees of the row; null if there are none", null=True),
-        Column("trees", pa.uint32(), "number of these trees"),
+        Column(
+            "prediction",
+            LABEL,
+            "class predicted by the out-of-bag trees of the row, corrected by a boosted stage if there is one; null if "
+            "no tree leaves the row out",
+            null=True,
+        ),
+        Column("trees", pa.uint32(), "number of the out-of-bag trees of the row"),
         Column(
             "p_<class>",
             pa.float64(),
-            "mean class probabilities of these trees (vote soft) or shares of their votes (hard); null if there are "
-            "none",
+            "probability of the class: its mean share in these trees (vote soft) or its share of their votes (hard), "
+            "raised to the power of the forest and scaled to the sum 1, then corrected by a boosted stage if there is "
+            "one; null if no tree leaves the row out",
             null=True,
         ),
     ),
@@ -203,15 +210,16 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "prediction",
             pa.float64(),
-            "mean prediction of the out-of-bag trees of the row; null if there are none",
+            "mean prediction of the out-of-bag trees of the row, corrected by a boosted stage if there is one; null if "
+            "no tree leaves the row out",
             null=True,
         ),
-        Column("trees", pa.uint32(), "number of these trees"),
+        Column("trees", pa.uint32(), "number of the out-of-bag trees of the row"),
         Column(
             SPREAD,
             pa.float64(),
-            "standard deviation of their predictions with unshrunk leaves; null if there are fewer than two. Missing "
-            "in older forests",
+            "standard deviation of the predictions of these trees with unshrunk leaves; null if there are fewer than "
+            "two. Missing in older forests",
             null=True,
             later=True,
         ),
