@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigforest.errors import DataError, api
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import least_counted
+from bigforest.oob.accumulator import loss_floor
 from bigforest.options.values import several
 
 # Nanoseconds on one thread for drawing a value. Measured.
@@ -85,10 +85,10 @@ class PermutationRules(NamedTuple):
         wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
         return wrong
 
-    def counted_means(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions, with smaller ones raised to the floor of the Poisson deviance (`least_counted`)."""
+    def raised_to_floor(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return predictions, with smaller ones raised to the floor of the Poisson deviance (`loss_floor`)."""
         table = self.oob.table
-        return np.maximum(mean, least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0))))
+        return np.maximum(mean, loss_floor(float(table.target()[table.labelled_rows()].max(initial=0.0))))
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:

@@ -263,5 +263,5 @@ def _row_losses(
     number = predictions[:, 0]
     if rules.loss == "mse":
         return np.asarray((number - truth) ** 2)
-    number = rules.counted_means(number)
+    number = rules.raised_to_floor(number)
     return np.asarray(2.0 * (number - truth * np.log(number)))

@@ -39,7 +39,7 @@ from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 
 # Entry instead of a vote if the tree has the row in its bag; for regression nan.
-_SEEN = 65_535
+_NO_VOTE = 65_535
 # Type of a vote: for regression, for classification.
 _VOTES = ("<f8", "<u2")
 # Most votes and most rows of a task. Sums are added up in the order of the rows, for any order of tasks.
@@ -110,7 +110,7 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
     for tree in load_trees(stock, oob.table, entries):
         left_out = oob.out_of_bag(tree.number)
         leaves = leaf_positions(tree, oob.table.values(), left_out) - np.uint32(tree.begin)
-        tree_votes = np.full(kept.size, _SEEN if oob.table.is_classification else np.nan, votes.kind)
+        tree_votes = np.full(kept.size, _NO_VOTE if oob.table.is_classification else np.nan, votes.kind)
         node_votes = tree.answer.argmax(axis=1) if oob.table.is_classification else tree.answer[:, 0]
         tree_votes[np.searchsorted(kept, left_out)] = node_votes[leaves]
         votes.put(tree.number, tree_votes)
@@ -138,7 +138,7 @@ def _add_classes(
 ) -> None:
     """Add some rows to the sums of a classification.
 
-    cast    uint16 [trees, rows], the class that each tree votes for, or _SEEN
+    cast    uint16 [trees, rows], the class that each tree votes for, or _NO_VOTE
     truth   uint16 [rows], class of each row
     weight  float64 [rows]
     steps   numbers of trees, ascending
@@ -152,7 +152,7 @@ def _add_classes(
 
     for at, step in enumerate(steps):
         for tree in range(done, step):
-            voted = np.flatnonzero(cast[tree] != _SEEN)
+            voted = np.flatnonzero(cast[tree] != _NO_VOTE)
             counts[voted, cast[tree, voted]] += 1
         done = step
         voters = counts.sum(axis=1)
@@ -160,7 +160,7 @@ def _add_classes(
         others = counts.copy()
         others[places, truth] = -1
         # The class j^ defined above. With a single class there is none.
-        runner_up = others.argmax(axis=1) if width > 1 else np.full(size, _SEEN)
+        runner_up = others.argmax(axis=1) if width > 1 else np.full(size, _NO_VOTE)
         most = others.max(axis=1) if width > 1 else np.zeros(size, np.int64)
         margin = (counts[places, truth] - most) / np.maximum(voters, 1)
         counted = np.where(reached, weight, 0.0)
@@ -169,7 +169,7 @@ def _add_classes(
         for place, values in enumerate((counted, counted * margin, counted * margin * margin, counted * wrong)):
             sums.moments[place, at] += by_class(values)
         for tree in range(step):
-            voted = cast[tree] != _SEEN
+            voted = cast[tree] != _NO_VOTE
             sums.trees[0, at, tree] += by_class(weight * voted)
             sums.trees[1, at, tree] += by_class(weight * (cast[tree] == truth))
             sums.trees[2, at, tree] += by_class(weight * (voted & (cast[tree] == runner_up)))

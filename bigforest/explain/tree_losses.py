@@ -197,5 +197,5 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
         losses = tree.answer if rules.loss == "mse" else rules.class_losses(tree.answer)
         return [LeafLosses(target, weight, begin, losses, rules.loss == "mse")]
     only, heavy = read_only(np.zeros(target.size, np.uint16)), read_only(target if weight is None else weight * target)
-    mean = rules.counted_means(tree.answer)
+    mean = rules.raised_to_floor(tree.answer)
     return [LeafLosses(only, heavy, begin, -2.0 * np.log(mean)), LeafLosses(only, weight, begin, 2.0 * mean)]

@@ -77,7 +77,7 @@ def ballots_of(
     leaf, classes = np.flatnonzero(feature == LEAF), counts.shape[1]
     mixed = counts[:0]
     if classes:
-        several = mixed_leaves(feature, counts)
+        several = impure_leaves(feature, counts)
         ballot[leaf] = counts[leaf].argmax(axis=1)
         ballot[several] = classes + np.arange(np.count_nonzero(several))
         mixed = counts[several]
@@ -87,7 +87,7 @@ def ballots_of(
     return Ballots(first, ballot, leaf_weight, mixed if value is None else value[:, None])
 
 
-def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
+def impure_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of the leaves with several classes, or for regression (counts [nodes, 0]) of all leaves."""
     leaf: NDArray[np.bool_] = feature == LEAF
     return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
@@ -129,12 +129,12 @@ class ShrunkLeaves(NamedTuple):
 
 
 def shrunk_leaves(
-    ballots: Ballots, lambdas: NDArray[np.float64], made: Callable[..., NDArray[Any]] = np.empty
+    ballots: Ballots, lambdas: NDArray[np.float64], make: Callable[..., NDArray[Any]] = np.empty
 ) -> ShrunkLeaves | None:
     """Return leaves shrunk by each lambda; None if the ballots do not form binary trees.
 
     lambdas  float64, in the unit of the weights
-    made     function that makes the arrays with entries for all nodes or leaves, from a shape and a type
+    make     function that makes the arrays with entries for all nodes or leaves, from a shape and a type
 
     The values of inner nodes are computed from the leaves. `LeafShrinking`, which reads the nodes, returns the
     same bits.
@@ -147,13 +147,13 @@ def shrunk_leaves(
     if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
     counts, share = None if numbers else read_only(mixed), np.empty(lambdas.size)
-    shrunk = made((int(leaves[-1]), width * lambdas.size), np.float64)
-    number = made(ballot.size, np.uint32)
+    shrunk = make((int(leaves[-1]), width * lambdas.size), np.float64)
+    number = make(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
         weights, size = weight[leaf_begin:leaf_end], int(end - begin)
         leaf_count, width_held = weights.size, 1 if numbers else 1 + width
         waiting, held = np.empty(leaf_count, np.int64), np.empty((leaf_count, width_held), np.uint64)
-        value, total, before = made((size, width), np.float64), made(size, np.float64), np.uint64(width + leaf_begin)
+        value, total, before = make((size, width), np.float64), make(size, np.float64), np.uint64(width + leaf_begin)
         if numbers:
             value[:] = mixed[begin:end]
         numbered = number[begin:end]

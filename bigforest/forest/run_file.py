@@ -178,7 +178,7 @@ class Stop:
     """Rule that set the number of trees, see TrainConfig.stop_oob.
 
     tolerance  tolerance of the out-of-bag error.
-    most       number of trees requested. The forest has fewer if the error settled before.
+    most       number of trees requested. The forest has fewer if the error converged before.
     """
 
     tolerance: float

@@ -27,10 +27,10 @@ class OobAccumulator(NamedTuple):
     votes       float64 [rows, classes], or [rows, 1] for numbers. With several lambdas (shrinkage of leaves) float64
                 [rows, lambdas], votes for the true class, or sums of predicted numbers
     voters      uint32 [rows], number of trees that voted
-    prediction  uint16 [rows], predicted class; empty with lambdas, and for regression, where votes / voters is
-                predicted
+    prediction  uint16 [rows], predicted class; empty with several lambdas, and for regression, which predicts
+                votes / voters
     spread      float64 [rows, 3], sums for the spread of the unshrunk predictions, see new_spread in
-                kernels/predict/accumulate.py; empty with lambdas, and for classes
+                kernels/predict/accumulate.py; empty with several lambdas, and for classes
     """
 
     votes: NDArray[np.float64]
@@ -77,7 +77,7 @@ def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), new_spread(rows - class_rows))
 
 
-def no_votes_by(lambdas: int, rows: int) -> OobAccumulator:
+def no_votes_by_lambda(lambdas: int, rows: int) -> OobAccumulator:
     return OobAccumulator(np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), new_spread(0))
 
 
@@ -93,11 +93,11 @@ def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
     most = float(store.spec.target.values(store.target.max()))
     # The deviance is largest if the floor is predicted for the largest target: 70.1 times this target.
     root = math.sqrt(2.0**61 / store.rows / 71.0 / most)
-    return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), least_counted(most))
+    return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), loss_floor(most))
 
 
-def least_counted(largest: float) -> float:
-    """Return the floor of NumberLoss for targets up to `largest`."""
+def loss_floor(largest: float) -> float:
+    """Return `floor` of NumberLoss for targets up to `largest`."""
     return largest * 2.0**-52
 
 

@@ -114,7 +114,7 @@ def write_targets(job: ForestJob) -> None:
             write_values(directory, groups, header)
         executor.run(
             write_leaf_targets,
-            [(part,) for part in entries],
+            [(entry,) for entry in entries],
             lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
             (Sampler(store, config), trees, directory, scratch, window),
         )

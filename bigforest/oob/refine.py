@@ -119,7 +119,8 @@ def refines(config: TrainConfig, rows: int, classes: int) -> bool:
         raise ConfigError(
             f"{api('refine')} supports up to {MAX_CLASSES} classes, and the target has {classes}; drop it"
         )
-    in_all_bags = not config.replace and config.sample_fraction == 1.0  # balanced bags: the smallest class is
+    # With balanced bags, only the smallest class is in all of them.
+    in_all_bags = not config.replace and config.sample_fraction == 1.0
     if isinstance(config.refine, int) and in_all_bags and config.calibration is None:
         raise ConfigError(
             f"{api('refine')} corrects the out-of-bag predictions, and all rows, or all of a class, are in every bag; "

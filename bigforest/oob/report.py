@@ -149,7 +149,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
                 inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         tables = write_report(store, config, inputs, tallies, changes, writers)
-        if "confusion" in tables and not config.replace:  # with replacement, few trees may do that by chance
+        # With replacement, the bags of few trees may all contain the rows of a class by chance.
+        if "confusion" in tables and not config.replace:
             _tell_of_classes(stored_labels(store.spec.target), tables["confusion"]["truth"], listener)
         if refining:
             progress.advance(1)
@@ -265,7 +266,7 @@ def _tell_of_classes(labels: pa.Array, truth: pa.ChunkedArray, listener: Listene
         listener(
             Notice(
                 f"all rows of {classes} {listed(absent, 5)} are in every bag, so the out-of-bag error, losses and "
-                "choices are those of the other classes; with bags of fewer rows they would be out of bag, too"
+                "choices are those of the other classes; with smaller bags, some of these rows would be out of bag"
             )
         )
 
@@ -348,7 +349,7 @@ class RowPredictions:
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
 
-        Returns an array as `oob_predictions`.
+        The array has the form of `oob_predictions`.
         """
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):

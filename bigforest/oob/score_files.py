@@ -20,8 +20,8 @@ from bigforest.storage.array_file import ArrayFile, writing_arrays
 # Number of cells. They have the same width, except that the last cell has no upper end.
 CELLS = 64
 _EDGES = np.arange(1, CELLS) / CELLS
-# Each cell is a block of the file. An entry has a distinct score, a class (True for the second, the class of the curve;
-# False for the first, all others), and the sum of the weights of the rows of this class that have this score.
+# Each cell is a block of the file. An entry has a distinct score, True for rows of the class of the curve or False for
+# all other rows, and the sum of the weights of these rows with this score.
 _SCORES = {"score": "<f8", "second": "|b1", "weight": "<i8"}
 # Most bytes that a row takes in these files, for each curve: an entry.
 ROW_BYTES = 17
@@ -57,8 +57,8 @@ def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, ex
     ends = np.searchsorted(np.cumsum(cells), total * np.arange(1, tasks) // tasks) + 1
     cuts = sorted({0, *ends.tolist(), CELLS})
     area = Area()
-    for part in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most)):
-        area.join(part)
+    for area_of_cells in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most)):
+        area.join(area_of_cells)
     return area.value
 
 

@@ -49,7 +49,7 @@ from bigforest.oob.accumulator import (
     OobAccumulator,
     RangeTally,
     no_votes,
-    no_votes_by,
+    no_votes_by_lambda,
     read_tally,
     row_weights,
     write_tally,
@@ -190,7 +190,7 @@ class _TallyPiece(NamedTuple):
 
 def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
     """Task: return the losses of rows `begin` to before `end` with each lambda."""
-    store, votes, cuts = work.store, no_votes_by(len(work.amounts), end - begin), _cut(work, begin, end)
+    store, votes, cuts = work.store, no_votes_by_lambda(len(work.amounts), end - begin), _cut(work, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.rows(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
@@ -296,32 +296,32 @@ def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
     nodes, impure = np.array(file.ballot_sizes(spec), np.int64)[:, None]
     fits = loaded_bytes(nodes, impure, spec.target.answer_width, amounts.size)[0] <= work.fitting
     with local_workdir(work.folder) as folder:
-        made: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)
+        make: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)
         grown = file.ballots(spec, mapped=not fits)
         ballot, mixed, unshrunk, begins = grown.ballot, grown.mixed, None, list[int]()
         if amounts.size:
-            shrunk = shrunk_leaves(grown, amounts, made)
+            shrunk = shrunk_leaves(grown, amounts, make)
             if shrunk is None:
                 raise _mismatch(file)
             ballot, mixed, begins = shrunk.ballot, shrunk.value, shrunk.begins.tolist()
-        mixed = _converted(mixed, lambda values: leaf_votes(values, work.config.vote), made)
+        mixed = _converted(mixed, lambda values: leaf_votes(values, work.config.vote), make)
         if begins and work.votes is not None:
             for tree, (begin, end) in zip(file.trees, pairwise(begins), strict=True):
                 mixed[begin:end] *= work.votes[tree]
         if spec.target.is_regression and amounts.size < 2:
-            unshrunk = _converted(grown.mixed, lambda values: values[:, 0] - spec.target.offset, made)
+            unshrunk = _converted(grown.mixed, lambda values: values[:, 0] - spec.target.offset, make)
     return _LeafBallots(file, grown.first, ballot, mixed, grown.ballot, unshrunk)
 
 
 def _converted(
     values: NDArray[Any],
     function: Callable[[NDArray[Any]], NDArray[np.float64]],
-    made: Callable[..., NDArray[Any]],
+    make: Callable[..., NDArray[Any]],
 ) -> NDArray[np.float64]:
     """Apply a function to the rows of an array; to _STRETCH rows at a time if the result is mapped."""
-    if made is np.empty:
+    if make is np.empty:
         return function(values)
-    result = made((len(values), *function(values[:1]).shape[1:]), np.float64)
+    result = make((len(values), *function(values[:1]).shape[1:]), np.float64)
     for start in range(0, len(values), _STRETCH):
         rows = slice(start, start + _STRETCH)
         result[rows] = function(values[rows])

@@ -22,7 +22,7 @@ from bigforest.errors import ConfigError
 from bigforest.explain.options import ExplainOptions
 from bigforest.forest.format import POISSON
 from bigforest.metrics.numbers import poisson_deviances
-from bigforest.oob.accumulator import least_counted
+from bigforest.oob.accumulator import loss_floor
 from bigforest.plot.draw import (
     COLORS,
     DEEP,
@@ -87,7 +87,7 @@ def number_losses(forest: Forest) -> pl.Expr:
 def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
     """Return the Poisson deviance of each row, from the columns of truth and prediction."""
     truth, prediction = (column.to_numpy() for column in columns)
-    return pl.Series(poisson_deviances(truth, np.maximum(prediction, least_counted(truth.max(initial=0.0)))))
+    return pl.Series(poisson_deviances(truth, np.maximum(prediction, loss_floor(truth.max(initial=0.0)))))
 
 
 def error_chart(forest: Forest) -> Any:

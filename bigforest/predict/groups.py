@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.ballots import mixed_leaves
+from bigforest.execution.executor import map_on_threads
+from bigforest.forest.ballots import impure_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.parts import (
     PIECE_BYTES,
@@ -165,15 +166,15 @@ class Trees(NamedTuple):
             before += rows
         return spans
 
-    def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
+    def load(self, entries: range, workers: int, make: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
         """Load the trees of some entries. They may use any feature of `used`.
 
-        made  function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
+        make  function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
               for routing rows; if None, for prediction
 
         Raises FormatError for damaged nodes, or if the files have other trees than when they were outlined.
         """
-        return load(self.spans(entries), self.header, workers, self.used, self.lambdas, made)
+        return load(self.spans(entries), self.header, workers, self.used, self.lambdas, make)
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
@@ -193,8 +194,6 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
-    from bigforest.execution.executor import map_on_threads
-
     rough = outline(directory, parts)
     read = map_on_threads(_survey_part, [(part, rough.header) for part in rough.parts], workers)
     sizes, used, projects = zip(*read, strict=True)
@@ -221,7 +220,7 @@ def _survey_part(span: Span, header: Header) -> tuple[NDArray[np.int64], NDArray
     for piece in read_span(span, header):
         used[piece.used] = True
         projects |= piece.terms is not None and piece.terms.feature.size > 0
-        impure, entries = mixed_leaves(piece.feature, piece.counts), piece.entries
+        impure, entries = impure_leaves(piece.feature, piece.counts), piece.entries
         for begin, end in pairwise(dict.fromkeys([0, *piece.starts.tolist()])):
             if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))

@@ -260,7 +260,7 @@ def expression(
     check_polars_threads()
     check_proba(loader.files.spec, proba)
     if proba and rule.conformal is not None:
-        raise ConfigError(f"an expression gives probabilities or sets; drop {api('proba')} or {api('coverage')}")
+        raise ConfigError(f"an expression returns probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"{api('row')} must be the name of a column, not {row!r}")
     predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)

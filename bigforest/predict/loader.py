@@ -160,7 +160,7 @@ class TreeLoader:
                     packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps the memory of its buffers
                 means = packed.counts[:, 0]
-                packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
+                packed = packed.with_lambda(1, 2) if len(trees.lambdas) == 2 else packed
                 kept[entries] = self._predictor(rule, packed, trees.numbers(entries), targets, means)
             return kept[entries]
 

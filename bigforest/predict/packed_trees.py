@@ -30,7 +30,7 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import LeafShrinking, mixed_leaves
+from bigforest.forest.ballots import LeafShrinking, impure_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, join_lists, nonempty_lists
 from bigforest.forest.parts import Span, read_span
@@ -85,7 +85,7 @@ class PackedTrees(NamedTuple):
             return votes
         return votes * np.repeat(weights, [nodes.size for nodes in self.leaf_nodes()])[:, None]
 
-    def by(self, place: int, lambdas: int) -> PackedTrees:
+    def with_lambda(self, place: int, lambdas: int) -> PackedTrees:
         """Return the trees with the leaf values of one of several lambdas.
 
         place    position of the lambda
@@ -123,20 +123,20 @@ def load(
     workers: int,
     used: NDArray[np.int64] | None = None,
     lambdas: Sequence[float] = (),
-    made: Callable[..., NDArray[Any]] | None = None,
+    make: Callable[..., NDArray[Any]] | None = None,
 ) -> PackedTrees:
     """Read and pack the trees of `spans` in their order, by `workers` threads.
 
     used     positions of the features that rows will have; None for the features that nodes split on.
     lambdas  lambdas of the leaf values; empty for leaves as grown.
-    made     function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
+    make     function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
              for routing rows; if None, for prediction.
 
     Memory: `loaded_tree_bytes` (groups.py) of all trees, and LOADING_BYTES per thread. Raises FormatError for a part
     that is damaged or has other trees, for features that are not in `used`, and for more than 4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
-    return _join(_pack_apart(parts, header.spec, lambdas, workers, made), used)
+    return _join(_pack_apart(parts, header.spec, lambdas, workers, make), used)
 
 
 def pack(
@@ -186,28 +186,26 @@ def _pack_apart(
     spec: DataSpec,
     lambdas: Sequence[float],
     workers: int,
-    made: Callable[..., NDArray[Any]] | None = None,
+    make: Callable[..., NDArray[Any]] | None = None,
 ) -> _Apart:
-    """Pack parts by `workers` threads; parts: number of nodes, and the nodes in pieces; lambdas, made: see `load`."""
-    from bigforest.execution.executor import map_on_threads
-
+    """Pack parts by `workers` threads; parts: number of nodes, and the nodes in pieces; lambdas, make: see `load`."""
     ends = np.cumsum([size for size, _ in parts])
-    words = _words(int(ends[-1]), made or np.empty)
+    words = _words(int(ends[-1]), make or np.empty)
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / spec.weight_unit
     tasks = [
-        (nodes, piece, len(spec.features), amounts, made is None)
+        (nodes, piece, len(spec.features), amounts, make is None)
         for (_, nodes), piece in zip(parts, pieces, strict=True)
     ]
     return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
 
 
-def _words(nodes: int, made: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
+def _words(nodes: int, make: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
     """Allocate the words of this many nodes. Raises FormatError if they are too many, or do not fit in memory."""
     if nodes > _MAX_NODES:
         raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
     try:
-        return made(2 * nodes, np.uint64)
+        return make(2 * nodes, np.uint64)
     except MemoryError as error:
         raise FormatError(
             f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
@@ -236,7 +234,8 @@ def _pack_pieces(
         size = piece.feature.size
         layout = _layout_of(words[2 * done : 2 * (done + size)])
         counts = piece.counts if shrinking is None else piece.counts[:, :0]
-        impure_counts = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
+        impure_rows = np.count_nonzero(impure_leaves(piece.feature, counts))
+        impure_counts = np.empty((impure_rows, counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         columns: list[NDArray[Any]] = [piece.depth, piece.right, piece.threshold, piece.default_left, counts]

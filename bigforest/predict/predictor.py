@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
+from bigforest.execution.executor import on_each_thread
 from bigforest.forest.leaf_targets import FOLDER, LeafTargets
 from bigforest.kernels.predict.accumulate import (
     LeafNumbers,
@@ -121,8 +122,6 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
 
     rows  must have the used features (packed.used)
     """
-    from bigforest.execution.executor import on_each_thread
-
     leaves = np.empty((rows.rows, packed.roots.size), np.uint32)
     chunk = chunk_rows(rows)
     starts = iter(range(0, rows.rows, chunk))
@@ -329,8 +328,6 @@ class Predictor(NamedTuple):
         if count <= _FEW_ROWS and not self._notes_leaves:
             self._vote_chunks(rows, numbers, before, predictions, _FEW_ROWS, iter((0,) if count else ()))
             return
-        from bigforest.execution.executor import on_each_thread
-
         chunk = chunk_rows(rows)
         if self._notes_leaves:
             chunk = min(chunk, max(1, LEAF_CELLS // self.trees))

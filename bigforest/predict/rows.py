@@ -375,7 +375,7 @@ def open_rows(
         with source.unchanged():
             source = source.unnested(whole | nested, scratch, USUAL.cells_per_read)
     return source.retyped(
-        {name: pl.Null() for name in _odd_columns(source.schema, spec) if not source.has_values(name)}
+        {name: pl.Null() for name in _incomparable_features(source.schema, spec) if not source.has_values(name)}
     )
 
 
@@ -388,14 +388,14 @@ def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, Fe
         return frame, check_schema(frame.schema, spec)
     except DataError:
         source = source_of(frame.lazy(), "")
-        empty = [name for name in _odd_columns(frame.schema, spec) if not source.has_values(name)]
+        empty = [name for name in _incomparable_features(frame.schema, spec) if not source.has_values(name)]
         if not empty:
             raise
         frame = frame.with_columns(pl.lit(None, pl.Null).alias(name) for name in empty)
         return frame, check_schema(frame.schema, spec)
 
 
-def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
+def _incomparable_features(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
     """Return the names of features whose column has a type that cannot be compared with the type in training."""
     return [
         feature.name
@@ -427,12 +427,12 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     located = {place: column for place, column in zip(places, found, strict=True) if column is not None}
     # A wide table has few different pairs of types. Each pair is tested once.
     pairs = {(column.dtype, spec.features[place].dtype) for place, column in located.items()}
-    odd = {pair for pair in pairs if not _is_comparable(*pair)}
-    if odd:
+    incomparable = {pair for pair in pairs if not _is_comparable(*pair)}
+    if incomparable:
         wrong = [
             f"{feature.name!r} {_other_kind(column.dtype, feature.dtype)}"
             for feature, column in zip(features, located.values(), strict=True)
-            if (column.dtype, feature.dtype) in odd
+            if (column.dtype, feature.dtype) in incomparable
         ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
     return FeatureMap(spec, located)

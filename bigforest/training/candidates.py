@@ -32,7 +32,7 @@ from bigforest.encode.arguments import plain_options
 from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import NumberLoss, least_counted
+from bigforest.oob.accumulator import NumberLoss, loss_floor
 from bigforest.oob.choice import in_second_half
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -60,6 +60,9 @@ class RowScores(NamedTuple):
     def used(self) -> NDArray[np.bool_]:
         """Rows with a score, bool [rows]."""
         return np.isfinite(self.score if self.in_class is None else self.score[:, 0])
+
+    def chosen(self, keep: NDArray[np.bool_]) -> RowScores:
+        return RowScores(self.score[keep], None if self.in_class is None else self.in_class[keep])
 
 
 class MeasuredLoss(NamedTuple):
@@ -100,7 +103,7 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
         raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
     if metric == "poisson_deviance":
         truth = np.concatenate([piece[1] for piece in pieces])
-        score = NumberLoss(1.0, least_counted(float(truth.max()))).of(truth, score)
+        score = NumberLoss(1.0, loss_floor(float(truth.max()))).of(truth, score)
     if metric != "auc":
         return RowScores(score, None)
     classes = len(forest.spec.target.classes)
@@ -239,7 +242,8 @@ def given_candidates(
     for name, options in tables.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{shown(name)} cannot be the name of a candidate: it takes letters, digits, - and _, 40 at most"
+                f"{shown(name)} cannot be the name of a candidate: names have up to 40 letters, digits, - and _, and "
+                "begin with a letter or digit"
             )
         if not isinstance(options, Mapping):
             raise ConfigError(f"the candidate {name} must have a table of options, not {shown(options)}")
@@ -343,14 +347,10 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
     second = in_second_half(key.astype(np.uint64))
     losses, weights = [], []
     for half in (second, ~second):
-        of_half = {name: measure_loss(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
+        of_half = {name: measure_loss(each.chosen(half), rows.chosen(half)) for name, each in scores.items()}
         chosen = winner(standings(of_half, rows.chosen(half)))
         rest = ~half
-        losses.append(measure_loss(_part(scores[chosen], rest), rows.chosen(rest)).loss)
+        losses.append(measure_loss(scores[chosen].chosen(rest), rows.chosen(rest)).loss)
         used = scores[chosen].used[rest]
         weights.append(float(used.sum() if rows.weight is None else rows.weight[rest][used].sum()))
     return float(np.dot(losses, weights) / sum(weights)) if sum(weights) else math.nan
-
-
-def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
-    return RowScores(scores.score[keep], None if scores.in_class is None else scores.in_class[keep])

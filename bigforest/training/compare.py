@@ -140,8 +140,8 @@ _COMPARISON = OutputKind("comparison", _may_hold)
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
-    """A comparison of candidates.
+class ComparisonRun:
+    """A comparison to make, or to continue.
 
     arguments   the table, and the options of all candidates.
     candidates  options by name, or the path of a TOML file; a number of default candidates; None for all defaults.
@@ -176,7 +176,7 @@ class Race:
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(store, state, self.listener)
-        with _naming_next_step(out):
+        with _continuable(out):
             # If the winner is named, the comparison was killed before it moved the forest of the winner.
             following = rounds(state.run.config.trees)[len(state.rounds) :] if state.winner is None else []
             for trees in following:
@@ -191,7 +191,7 @@ class Race:
         return Comparison(out)
 
     def _open_folder(self) -> tuple[Store, ComparisonState]:
-        """Call `_begin`, in a new folder if necessary. Remove a new folder if the comparison cannot begin."""
+        """Call `_begin` in the folder of the comparison. Create the folder; remove it again if `_begin` fails."""
         made = not self.out.exists()
         with naming_refusal(self.out.parent):
             self.out.mkdir(exist_ok=True)
@@ -217,7 +217,7 @@ class Race:
                 f"{out} compares candidates on {begun.run.location}; choose another output, or {api('overwrite')} it"
             )
         store = self._make_store(run, None if begun is None else begun.run.fingerprint)
-        state = self._settings(run, store)
+        state = self._new_state(run, store)
         if begun is None:
             state.write(out)
             return store, state
@@ -275,7 +275,7 @@ class Race:
             return default_candidates(task, self.candidates)
         return given_candidates(self.candidates, self._base)
 
-    def _settings(self, run: Run, store: Store) -> ComparisonState:
+    def _new_state(self, run: Run, store: Store) -> ComparisonState:
         """Return the state of a comparison that has not begun. Raises ConfigError and DataError."""
         options, task = self.arguments.options, store.spec.target.task
         base, candidates = self._base, self._candidates(task)
@@ -321,31 +321,31 @@ class Race:
     def _run_round(self, store: Store, state: ComparisonState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
         scores: dict[str, RowScores] = {}
-        out_of_race: dict[str, str] = {}
-        for name in state.racing:
+        newly_retired: dict[str, str] = {}
+        for name in state.remaining:
             if not state.rounds and isinstance(self.candidates, int | None):
                 try:
                     self._check(state.candidates[name], store)
                 except (ConfigError, DataError) as error:
-                    out_of_race[name] = f"cannot be grown here: {error.text}"
+                    newly_retired[name] = f"cannot be grown here: {error.text}"
                     continue
             begin = time.perf_counter()
             scores[name] = self._grow_to(state, name, store, trees)
             state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
         if not scores:
-            raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
+            raise ConfigError(f"no candidate can be grown on this table: {next(iter(newly_retired.values()))}")
         results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
         for name in retired(results, trees):
             standing = results[name]
-            out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
-        state.rounds.append(Round(trees, results, {name: write_names(why) for name, why in out_of_race.items()}))
+            newly_retired[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
+        state.rounds.append(Round(trees, results, {name: write_names(why) for name, why in newly_retired.items()}))
         state.write(self.out)
-        for name in out_of_race:
+        for name in newly_retired:
             forest = _forest_of(self.out, name)
             for folder in filter(Path.is_dir, (forest, forest.with_name(forest.name + UNFINISHED))):
                 remove(folder)
         best = min(results, key=lambda name: results[name].difference)
-        left = f"candidates left: {len(state.racing)} of {len(state.candidates)}"
+        left = f"candidates left: {len(state.remaining)} of {len(state.candidates)}"
         loss = f"{state.metric.replace('_', ' ')} {results[best].loss:.5g}"
         self.listener(Notice(f"{counted(trees, 'tree')}: {best} leads, {loss}; {left}"))
 
@@ -367,7 +367,7 @@ class Race:
 def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
     """Read the weights and groups of the rows. Raises ConfigError if the scores do not fit in memory."""
     curves = curves_of(len(store.spec.target.classes)) if state.metric == "auc" else 1
-    needed = BASE_BYTES + ROW_BYTES * curves * store.rows * (len(state.racing) + 4)
+    needed = BASE_BYTES + ROW_BYTES * curves * store.rows * (len(state.remaining) + 4)
     MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
 
@@ -390,9 +390,9 @@ def _tell_of_shares(store: Store, state: ComparisonState, listener: Listener) ->
 
 def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
     """Name the winner, write the tables, move the forest of the winner into place, and remove the other forests."""
-    racing = state.racing
+    remaining = state.remaining
     if state.winner is None:
-        scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
+        scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in remaining}
         results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
         state.winner = winner(results)
         crossed = cross_fitted(scores, rows)
@@ -429,7 +429,7 @@ def _forest_of(out: Path, name: str) -> Path:
 
 
 @contextmanager
-def _naming_next_step(out: Path) -> Iterator[None]:
+def _continuable(out: Path) -> Iterator[None]:
     """Add advice on continuing the comparison to errors of a full disk, and to errors not raised by bigforest."""
     try:
         yield
@@ -471,7 +471,8 @@ def tuned_forest(
             except OutputExistsError:
                 check_table(run, resources)  # an unusable table is reported first
                 raise
-        tuned = Race(arguments, count, None, budget, holding.path / "comparison", resources, once(listener)).run()
+        folder = holding.path / "comparison"
+        tuned = ComparisonRun(arguments, count, None, budget, folder, resources, once(listener)).run()
         if run.location is None:
             name_table(tuned.forest.directory, None, run.exclude)
         _keep_candidates(tuned)
@@ -582,6 +583,6 @@ def compare(
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
-        race = Race(arguments, plain(candidates), metric, seconds, folder, resources, once(events))
-        comparison = race.run(overwrite=overwrite)
+        run = ComparisonRun(arguments, plain(candidates), metric, seconds, folder, resources, once(events))
+        comparison = run.run(overwrite=overwrite)
     return comparison if holding is None else Comparison(comparison.path, holding)

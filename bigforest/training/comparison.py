@@ -97,7 +97,7 @@ class ComparisonState:
         return {name: why for each in self.rounds for name, why in each.retired.items()}
 
     @property
-    def racing(self) -> list[str]:
+    def remaining(self) -> list[str]:
         return [name for name in self.candidates if name not in self.retired]
 
     def write(self, folder: Path) -> None:
@@ -142,7 +142,7 @@ def _check(state: ComparisonState) -> None:
         and all(is_integer(count, 0, 2**63 - 1) for count in counts)
         and all(type(number) is float or is_integer(number, 0, 2**63 - 1) for number in numbers)
         and isinstance(state.options, dict)
-        and state.racing
+        and state.remaining
     ):
         raise ValueError("an entry is of another type")
 

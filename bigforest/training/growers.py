@@ -84,7 +84,7 @@ class BoostingGrower(Grower):
         for part in parts:
             leaves = LeafWriter(store, config, directory, part.start)
             if is_finished(directory, part, self._shared.header):
-                self._follow(part, leaves, advance)
+                self._evaluate_part(part, leaves, advance)
             else:
                 write_part(directory, part.start, self._grow_part(part, leaves, advance), self._shared.header)
             leaves.write()
@@ -99,7 +99,7 @@ class BoostingGrower(Grower):
             advance(1)
             yield grown.trees
 
-    def _follow(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> None:
+    def _evaluate_part(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> None:
         """Evaluate the trees of an existing part as if they had just been grown."""
         span = check_part(part_path(self._job.directory, part.start), part, self._shared.header)
         for tree, nodes in zip(part, read_trees(span, self._shared.header), strict=True):
@@ -158,10 +158,11 @@ STEP = 10
 WINDOW = 20
 
 
-def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
+def converged_at(error: NDArray[np.float64], tolerance: float) -> int | None:
     """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it has not.
 
-    error  float64 [trees], error after each tree; NaN while no row is out of bag. A NaN in a window means "not settled"
+    error  float64 [trees], error after each tree; NaN while no row is out of bag. With a NaN in a window, the error has
+           not stopped decreasing
     """
     for trees in range(2 * WINDOW, error.size + 1, STEP):
         before = math.fsum(error[trees - 2 * WINDOW : trees - WINDOW])
@@ -203,13 +204,13 @@ class OobMonitor:
         work = TallyInputs(
             store,
             config,
-            groups,
-            lambdas,
-            resources.workers,
-            self._folder.path,
-            False,
-            leaves.plan.group_bytes,
-            number_loss(store, config),
+            groups=groups,
+            amounts=lambdas,
+            workers=resources.workers,
+            folder=self._folder.path,
+            stays=False,
+            fitting=leaves.plan.group_bytes,
+            loss=number_loss(store, config),
         )
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
@@ -264,7 +265,7 @@ def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
             grower.grow(round_parts, progress.advance)
             if job.resources.memory is not None:
                 grower.free_memory()
-            converged = settled_at(monitor.add(round_parts), tolerance)
+            converged = converged_at(monitor.add(round_parts), tolerance)
             if converged is not None:
                 return converged
     return job.config.trees

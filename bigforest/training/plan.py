@@ -196,8 +196,8 @@ class TrainingPlan:
                 f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
                 f"{counted(self.shape.rows, 'row')}, {counted(self.shape.features, 'feature')}, "
                 f"{counted(self.shape.classes, 'class')} and {counted(self.resources.workers, 'thread')}, and this "
-                f"machine has {megabytes(machine)}; take fewer of them, or set {api('memory')} to that much to try all "
-                "the same"
+                f"machine has {megabytes(machine)}; use fewer of these, or set {api('memory')} to what the stage needs "
+                "and try anyway"
             )
 
     def make_store(self, path: Path, listener: Listener, earlier: str) -> Store:

@@ -217,9 +217,9 @@ def _extend(
         )
     finished = f"{out} is finished and has {counted(trees, 'tree')}"
     if trees == config.trees and validate is not None:
-        raise ConfigError(f"{finished}; evaluate it with {api('validate_forest')}, or ask for more")
+        raise ConfigError(f"{finished}; evaluate it with {api('validate_forest')}, or ask for more trees")
     if trees == config.trees:
-        listener(Notice(f"{finished}; ask for more trees to add some"))
+        listener(Notice(f"{finished}; to add trees, set {api('trees')} to a larger number"))
         return None
     grown_by = forest.run.row(0, named=True)
     _check_versions(out, {"bigforest": grown_by["bigforest"], "numpy": ".".join(grown_by["numpy"].split(".")[:2])})
@@ -265,7 +265,7 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if (full := no_room(error, folder.works[-1], folder.folder)) is not None:
+        if (full := no_room(error, folder.work, folder.folder)) is not None:
             if isinstance(error, DiskFullError):  # raised by a worker
                 full = f"{error}; {full.rpartition('; ')[2]}"
             raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
@@ -281,7 +281,7 @@ def _carry_out(
 ) -> PackedTrees | None:
     """Run the stages of a run in its folder, from where it stopped. Return the trees if they are in memory.
 
-    data  the table, as given now; None for the table that the run names.
+    data  the table that was passed to this call; None to use the table that the run names.
     """
     resources = replace(resources, scratch=folder.temporary)
     if isinstance(validate, str | Path):
@@ -308,8 +308,8 @@ def _carry_out(
 def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
     """Return the plan of a run for its store. Encode the table if the store is missing.
 
-    data  the table, as given now. It is encoded even if the store exists, because the fingerprints are compared. None
-          for the table that the run names.
+    data  the table that was passed to this call. It is encoded even if the store exists, to compare fingerprints. None
+          to use the table that the run names.
 
     Raises DataError for another table than before, FormatError if the store is damaged, ConfigError if a table in
     memory is not given again.
@@ -317,7 +317,8 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
     run = folder.state.run
     has_store = run.fingerprint is not None and folder.store.exists()
     if has_store and data is None:
-        return resolve(run, store := _open_store(folder, run.fingerprint), resources).for_store(store)
+        store = _open_store(folder, run.fingerprint)
+        return resolve(run, store, resources).for_store(store)
     run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
     if run.data is None:
         raise ConfigError(f"{folder.out} was started with a table in memory or on standard input; give it again")
@@ -425,14 +426,14 @@ def _tell_of_fills(store: Store, listener: Listener) -> None:
         listener(
             Notice(
                 f"projections need every value, so the mean is put in place of missing values in {listed(filled, 5)}; "
-                "the families axis and tree split on missing values as such"
+                "the families axis and tree send missing values to either side"
             )
         )
     categories = [repr(feature.name) for feature in features if feature.has_level_values]
     if categories:
         listener(
             Notice(
-                "projections need numbers, so each level has one, by the mean of the target in its rows, in "
-                f"{listed(categories, 5)}; the families axis and tree split on sets of levels"
+                f"projections need numbers, so the levels of {listed(categories, 5)} are replaced by numbers, computed "
+                "from the target in their rows; the families axis and tree split on sets of levels"
             )
         )

@@ -76,7 +76,7 @@ def versions() -> dict[str, str]:
 class Run:
     """A forest to train: the table, and everything else that determines the forest.
 
-    data         the table: a path or glob, a Store, or a table in memory. state.json has `location`.
+    data         the table: a path or glob, a Store, or a table in memory. state.json stores its `location`.
     target       target column; None for the first of the usual names.
     exclude      columns to leave out.
     config       the configuration. `resolve` and `choose_options` complete it.
@@ -139,6 +139,7 @@ class Run:
 
 
 def is_text(value: Any) -> bool:
+    """Return True for a text that may be part of a path: it has no zero byte."""
     return isinstance(value, str) and "\0" not in value
 
 
@@ -216,9 +217,14 @@ class RunFolder:
 
     @property
     def works(self) -> list[Path]:
-        """Folders for the store and temporary files; the last one is in use."""
+        """Folders for the store and temporary files, the one in use last."""
         name = f"{_WORK_PREFIX}{self.path.name}-{self.state.mark}"
         return [self.folder / "work", *(as_path(scratch) / name for scratch in self.state.scratches)]
+
+    @property
+    def work(self) -> Path:
+        """The one of `works` that is in use."""
+        return self.works[-1]
 
     @property
     def store(self) -> Path:
@@ -229,7 +235,7 @@ class RunFolder:
     @property
     def temporary(self) -> Path:
         """Folder for temporary files, emptied whenever a run begins or continues."""
-        return self.works[-1] / _TEMPORARY
+        return self.work / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, in memory and, unless the folder is temporary, on disk."""
@@ -254,7 +260,7 @@ class RunFolder:
 
     def use_scratch(self, scratch: Path) -> None:
         """Put further temporary files into a folder in `scratch`. An existing store stays where it is."""
-        if self.works[-1].parent != scratch.resolve():
+        if self.work.parent != scratch.resolve():
             self.save(scratches=(*self.state.scratches, str(scratch.resolve())))
             self.clean()
 
@@ -318,7 +324,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     except BaseException as error:
         run.discard()
         lock.close()
-        if (full := no_room(error, folder.parent, run.works[-1].parent)) is not None:
+        if (full := no_room(error, folder.parent, run.work.parent)) is not None:
             raise DiskFullError(f"{full} and start again") from error
         raise
     return run

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
 from bigforest.plot.accuracy import error_table
-from bigforest.training.growers import settled_at
+from bigforest.training.growers import converged_at
 
 # More leaves would be of so few rows that splits on several features are equal.
 LEAVES = 7
@@ -118,7 +118,7 @@ def test_stop_oob__goes_by_the_deviance() -> None:
     whole = bf.train(frame, "y", impurity="poisson", **given)
     voted = whole.oob.curve["poisson_deviance"].to_numpy()
     stopped = bf.train(frame, "y", impurity="poisson", stop_oob=0.002, **given)
-    assert stopped.trees == settled_at(voted, 0.002) < 100
+    assert stopped.trees == converged_at(voted, 0.002) < 100
     assert stopped.oob.curve["poisson_deviance"].to_list() == voted[: stopped.trees].tolist()
 
 

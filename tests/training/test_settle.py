@@ -20,7 +20,7 @@ from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.training.growers import settled_at
+from bigforest.training.growers import converged_at
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 from tests.training.test_run import files
@@ -67,19 +67,19 @@ SHARES = st.integers(0, 1024).map(lambda share: share / 1024)  # exact, and so a
     st.integers(0, 90),
     st.sampled_from([0.0, 0.25, 0.0625, 0.5]),
 )
-def test_settled_at__agrees_with_the_rule(
+def test_converged_at__agrees_with_the_rule(
     unknown: list[None], steps: list[float], length: int, tolerance: float
 ) -> None:
     curve = [*unknown, *np.repeat(steps, 17).tolist()][:length]
-    found = settled_at(np.array(curve, np.float64), tolerance)
+    found = converged_at(np.array(curve, np.float64), tolerance)
     assert found == settled_naively(curve, Fraction(tolerance))
 
 
-def test_settled_at__no_error_and_no_row() -> None:
-    assert settled_at(np.zeros(40), 0.0) == 40
-    assert settled_at(np.zeros(39), 0.0) is None
-    assert settled_at(np.full(200, np.nan), 0.5) is None
-    assert settled_at(0.9 ** np.arange(200), 0.5) is None  # falls by more than half in 20 trees, for ever
+def test_converged_at__no_error_and_no_row() -> None:
+    assert converged_at(np.zeros(40), 0.0) == 40
+    assert converged_at(np.zeros(39), 0.0) is None
+    assert converged_at(np.full(200, np.nan), 0.5) is None
+    assert converged_at(0.9 ** np.arange(200), 0.5) is None  # falls by more than half in 20 trees, for ever
 
 
 CASES: dict[str, dict[str, Any]] = {
