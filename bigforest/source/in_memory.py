@@ -211,7 +211,9 @@ def _pandas_objects(column: Any) -> pl.Series:
         return _from_objects(column.tolist())
     if _is_object(column.dtype) and pa.types.is_temporal(values.type):
         _check_times(column.tolist())
-    return _from_objects(column.tolist()) if pa.types.is_decimal256(values.type) else _arrow_series(values)
+    if pa.types.is_decimal256(values.type) or (_is_object(column.dtype) and pa.types.is_struct(values.type)):
+        return _from_objects(column.tolist())
+    return _arrow_series(values)
 
 
 def _arrow_series(array: Any) -> pl.Series:

@@ -121,6 +121,7 @@ _ZONED = _NAIVE.replace(tzinfo=dt.UTC)
         [pd.Timestamp(_NAIVE), pd.NaT, _ZONED],
         [_NAIVE.date(), _NAIVE],
         [_ZONED, _NAIVE.date()],
+        [{"at": _NAIVE.date()}, {"at": _NAIVE}],
     ],
 )
 def test_times__with_and_without_a_zone_are_refused(cells: list[Any]) -> None:
