@@ -305,7 +305,7 @@ def _check_json(file: Path) -> None:
             raise ValueError(f"{text} is beyond the numbers of 64 bits")
         return number
 
-    number = 0
+    number, line = 0, ""
     try:
         with text_lines(file, "utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):  # noqa: B007, the error names it
@@ -315,6 +315,10 @@ def _check_json(file: Path) -> None:
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not NDJSON in UTF-8: {error}; convert it") from error
     except (ValueError, RecursionError) as error:
+        if line.strip() in ("[", "{"):
+            raise DataError(
+                f"{file}: JSON begins in line {number} and ends in another; write each row in one line, as jq -c does"
+            ) from error
         at = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 

@@ -34,6 +34,7 @@ _WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
 _BEGINNINGS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
+    b"FEA1": "is in Feather format 1, which is not read; write it again as Parquet or in Feather format 2",
     b"\x1f\x8b": _COMPRESSED.format(".gz"),
     b"BZh": _COMPRESSED.format(".bz2"),
     b"\xfd7zXZ\0": "is compressed; unpack it",

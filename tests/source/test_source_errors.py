@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,11 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         text("t.ndjson", "{oops"),
         "t.ndjson: line 1 cannot be read: Expecting .* at character 2; mend the line",
     ),
+    "json of several lines": (
+        text("t.ndjson", json.dumps([{"a": 1}, {"a": 2}], indent=1)),
+        "t.ndjson: JSON begins in line 1 and ends in another; write each row in one line",
+    ),
+    "feather 1": (text("t.feather", b"FEA1" + bytes(40) + b"FEA1"), "is in Feather format 1, which is not read; write"),
     "NaN in ndjson": (text("t.ndjson", '{"a": 1}\n\n{"a": NaN}\n'), "t.ndjson: line 3 cannot be read: NaN is no value"),
     "latin-1 in ndjson": (text("t.ndjson", b'{"a": "\xff"}\n'), "t.ndjson: not NDJSON in UTF-8: .*; convert it"),
     "list in ndjson": (text("t.ndjson", "[1, 2]\n"), "line 1 cannot be read: it is no object, such as "),
