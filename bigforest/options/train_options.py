@@ -307,8 +307,8 @@ class TrainOptions:
         help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
         more=(
             "The weight of a row is multiplied by the weight of its class (1 for classes that are not named). "
-            '"balanced" is rows / (classes * rows of the class): with `sampling` "stratified" in every bag, otherwise '
-            "in the table. In Python also a mapping of classes to weights."
+            '"balanced" is rows / (classes * rows of the class) in the table; with `sampling` "stratified" it also '
+            "balances every bag, up to the rounding of draws. In Python also a mapping of classes to weights."
         ),
     )
     task: Task | None = option(
