@@ -493,7 +493,8 @@ def _count_repeats(store: Store) -> tuple[int, int]:
     blocks = range(0, count, -(-count // _BLOCKS))
     spans = [block_span(store.rows, block) for block in blocks]
     compared = np.concatenate([np.arange(span.start, span.stop) for span in spans])
-    hashed = np.concatenate([store.labels(span.start, span.stop) for span in spans]).astype(np.uint64)
+    labels = np.concatenate([store.labels(span.start, span.stop) for span in spans])
+    hashed = _mix_hashes(np.zeros(labels.size, np.uint64), labels)
     features = store.spec.features
     order = sorted(range(len(features)), key=lambda place: -features[place].codes)
     rows, repeated = compared, 0

@@ -37,6 +37,12 @@ def test_notice_repeats__not_of_few_nor_of_other_targets(tmp_path: Any) -> None:
     assert notice_repeats(encoded(pl.concat([frame, frame.head(15), others]), tmp_path)) is None
 
 
+def test_notice_repeats__not_of_other_targets_next_to_other_values(tmp_path: Any) -> None:
+    """The bits of class and value differ in the same places: they must not cancel."""
+    frame = pl.DataFrame({"a": range(200), "b": [row // 2 for row in range(200)], "y": ["late", "early"] * 100})
+    assert notice_repeats(encoded(frame, tmp_path)) is None
+
+
 def test_notice_repeats__not_where_few_rows_can_differ(tmp_path: Any) -> None:
     frame = table(300).select("x0", "x1", "x2", "y")
     frame = pl.concat([frame, frame])
