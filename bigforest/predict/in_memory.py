@@ -16,6 +16,8 @@ import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
+# `Forest`, in a module above this one, is pickled with an expression.
+import bigforest
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.columns.types import columns_named
@@ -263,7 +265,7 @@ def expression(
         raise ConfigError(f"an expression returns probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"{api('row')} must be the name of a column, not {row!r}")
-    predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
+    predictor = loader.predictor(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(
             "random predictions depend on the number of the row: name a column that holds it "
@@ -272,37 +274,58 @@ def expression(
     spec, used, several = loader.files.spec, predictor.packed.used, proba or _adds_columns(rule)
     names = _columns_read(spec, used, rule, schema)
     numbers = free_name("row", names)
-    # Columns that a table lacks are left out here, so that `answer` can name them in its error. Polars refuses a struct
-    # without fields, so one is added.
+    # Columns that a table lacks are left out here, so that `_Answer` can name them in its error. Polars refuses a
+    # struct without fields, so one is added.
     fields = [cs.by_name(*names, require_all=False).as_expr()]
     if names:
         fields.append(pl.lit(None).alias(free_name("none", [*names, numbers])))
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
 
-    warned: list[bool] = []
-    warning_lock = threading.Lock()
-
-    def answer(rows: pl.Series) -> pl.Series:
-        frame = rows.struct.unnest()
-        features = check_schema(frame.schema, spec, used)
-        check_category_in(frame.schema, rule)
-        row_numbers = 0 if row is None else _row_numbers(frame[numbers].alias(row))
-        tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
-        read = reader.frame(frame, features, used, tally)
-        if tally is not None:
-            count_unseen(frame, spec, rule, tally)
-            with warning_lock:  # a query calls this function for many batches, perhaps at the same time; warn once
-                if not warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
-                    warned.append(True)
-        predictions = predictor.predict(read, row_numbers, proba=proba)
-        if several:
-            return prediction_table(predictions, spec, rule, proba, frame).to_struct()
-        return prediction_column(predictions, spec)
-
+    answer = _Answer(loader, rule, proba, row, numbers)
     dtype = pl.Struct(prediction_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
+
+
+class _Answer:
+    """Function of an expression, from structs of columns to predictions. It is pickled with its forest.
+
+    loader, rule, proba, row  see `expression`.
+    numbers                   field of the structs that holds the row numbers, if `row` names a column.
+    """
+
+    def __init__(self, loader: TreeLoader, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> None:
+        self._loader, self._rule, self._proba, self._row, self._numbers = loader, rule, proba, row, numbers
+        self._predictor, self._reader = loader.predictor(rule), loader.reader(rule.unseen)
+        self._warned = False
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Callable[..., _Answer], tuple[Any, ...]]:
+        forest = bigforest.Forest(self._loader.files)
+        return _answer_of, (forest, self._rule, self._proba, self._row, self._numbers)
+
+    def __call__(self, rows: pl.Series) -> pl.Series:
+        rule, spec, used = self._rule, self._loader.files.spec, self._predictor.packed.used
+        frame = rows.struct.unnest()
+        features = check_schema(frame.schema, spec, used)
+        check_category_in(frame.schema, rule)
+        row_numbers = 0 if self._row is None else _row_numbers(frame[self._numbers].alias(self._row))
+        tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
+        read = self._reader.frame(frame, features, used, tally)
+        if tally is not None:
+            count_unseen(frame, spec, rule, tally)
+            with self._lock:  # a query calls this function for many batches, perhaps at the same time; warn once
+                if not self._warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
+                    self._warned = True
+        predictions = self._predictor.predict(read, row_numbers, proba=self._proba)
+        if self._proba or _adds_columns(rule):
+            return prediction_table(predictions, spec, rule, self._proba, frame).to_struct()
+        return prediction_column(predictions, spec)
+
+
+def _answer_of(forest: bigforest.Forest, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> _Answer:
+    return _Answer(forest.loader, rule, proba, row, numbers)
 
 
 def _columns_read(

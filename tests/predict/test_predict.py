@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -366,6 +367,18 @@ def test_expr__row_numbers_that_are_none(numbers: pl.Expr, message: str, forest:
         frame.select(forest.expr(vote="stochastic", row="n"))
     with pytest.raises(ConfigError, match="row must be the name of a column, not 5"):
         forest.expr(row=5)  # type: ignore[arg-type]
+
+
+def test_expr__is_pickled_with_its_forest(forest: Forest) -> None:
+    """As queries that are sent to other processes."""
+    rows = table().lazy().with_row_index("n")
+    for query in (
+        rows.select("n", forest.expr()),
+        rows.select(forest.expr(ties="random", vote="hard", row="n")),
+        forest.predict(rows, keep=["id"]),
+        forest.predict_proba(rows),
+    ):
+        assert pickle.loads(pickle.dumps(query)).collect().equals(query.collect())
 
 
 def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
