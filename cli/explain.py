@@ -15,7 +15,7 @@ from .config import PARTS
 from .options import Given, flag, option
 from .running import table_of
 from .show import Facts, count, duration, lines, number_cells, print_table, size
-from .train import draw_parts, plan_facts
+from .train import draw_explanation_plan, plan_facts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -109,7 +109,7 @@ EXPLAIN = {
 
 def _draw_explain(facts: Facts) -> None:
     if "fits" in facts:
-        draw_parts(facts)
+        draw_explanation_plan(facts)
         return
     from bigforest import Explanation
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
-    """Return the facts that `train` prints: table, size, errors and times. None for what the forest does not have."""
+    """Return the facts that `train` prints: table, size, errors and times. An entry is None if the forest lacks it."""
     spec = forest.spec
     return {
         "forest": str(forest.directory),

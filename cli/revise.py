@@ -34,7 +34,7 @@ def calibrate(
 
     A leaf gets the class shares of the rows that end in it. A leaf that no row reaches is not changed.
 
-    DATA has the target. Use rows that the forest was not trained on.
+    DATA must have the target. Use rows that the forest was not trained on.
 
     Example: bigforest calibrate digits.forest more.parquet --out calibrated.forest
     """
@@ -73,7 +73,7 @@ def prune(
 
     A subtree is replaced by a leaf if the leaf is correct on more rows of DATA.
 
-    DATA has the target. Use rows that the forest was not trained on.
+    DATA must have the target. Use rows that the forest was not trained on.
 
     Example: bigforest prune flights.forest tuning.parquet --out pruned.forest
     """

@@ -223,7 +223,7 @@ def _store_size(facts: Facts) -> str:
     return f"at most {size(facts['store'])}{levels}"
 
 
-def draw_parts(facts: Facts) -> None:
+def draw_explanation_plan(facts: Facts) -> None:
     """Print the plan of an explanation: as for training, but without passes, which explanations do not have."""
     lines(*_plan_lines(facts))
     typer.echo()

@@ -178,9 +178,8 @@ def _prediction_contributions(
     summed  function that returns the sums of contributions over trees. Its arguments are an iterable of (tree, values
             of its nodes), and the number of classes of these values.
     """
-    forest_means = Contributions._make(
-        part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes))
-    )
+    forest_sums = summed(sweep.trees(), len(sweep.classes))
+    forest_means = Contributions._make(values / sweep.stock.tree_count for values in forest_sums)
     stage = sweep.stock.stage
     if stage is None:
         return forest_means
@@ -223,9 +222,9 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
 
 
-def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: range) -> pl.DataFrame:
+def _table(sweep: Sweep, rules: ContributionRules, explained: Contributions, rows: range) -> pl.DataFrame:
     """Return a table with a row for each explained row and class, see `write_contributions`."""
-    base, votes, contributions_by_column = parts
+    base, votes, by_column = explained
     classes, spec = votes.shape[1], sweep.stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.array(rows, np.uint64), classes)}
     labels = rules.labels(spec.target)
@@ -234,7 +233,7 @@ def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: r
     columns["base"] = base.reshape(-1)
     column_of = sweep.table.column_of
     for place, feature in enumerate(spec.features):
-        contribution = contributions_by_column[:, column_of[place]] if place in column_of else np.zeros(votes.shape)
+        contribution = by_column[:, column_of[place]] if place in column_of else np.zeros(votes.shape)
         columns[f"c_{feature.name}"] = contribution.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
@@ -312,8 +311,8 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
     """Return the interactions of features in the predictions of some rows.
 
-    In `parts`, float64 [rows, features, features, classes], cell [row, i, j] is the interaction of features i < j, the
-    main effect of feature i = j, and 0 for i > j.
+    In `by_feature`, float64 [rows, features, features, classes], cell [row, i, j] is the interaction of features i < j,
+    the main effect of feature i = j, and 0 for i > j.
     """
     from bigforest.kernels.explain.contributions import interactions
 

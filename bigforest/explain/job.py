@@ -263,7 +263,7 @@ class SectionPlan(NamedTuple):
 
 
 def plan_groups(
-    part: str,
+    name: str,
     stock: TreeStock,
     resources: Resources,
     task_bytes: int,
@@ -281,31 +281,33 @@ def plan_groups(
     sizes       int64 [trees], bytes of each tree while it is loaded; None if `load_trees` loads it.
     scratch     bytes on disk, without those of the rows and the tables.
     """
-    sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
+    sizes = stock.sizes() if sizes is None else sizes
+    time = stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())
     worker_bytes = task_bytes + LOADING_BYTES
     smallest = BASE_BYTES + shared + worker_bytes + largest
-    most, at_once = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers))), resources.workers
+    most = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers)))
+    at_once = resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
-            return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
+            return SectionPlan(MemoryEstimate(name, smallest, smallest, scratch), [], 0, time)
         room = resources.memory - BASE_BYTES - shared
         at_once = min(at_once, room // (worker_bytes + largest))
         most = min(most, room // at_once - worker_bytes)
     most = max(most, largest)
     memory = BASE_BYTES + shared + at_once * (worker_bytes + most)
-    need = MemoryEstimate(part, memory, smallest, scratch)
-    return SectionPlan(need, cut(sizes, first, most, stock.tree_count), at_once, time)
+    need = MemoryEstimate(name, memory, smallest, scratch)
+    return SectionPlan(need, cut(sizes, stock.trees.first, most, stock.tree_count), at_once, time)
 
 
 def plan_sweep(
-    part: str, stock: TreeStock, resources: Resources, task_bytes: int, *, work: float, scratch: int = 0
+    name: str, stock: TreeStock, resources: Resources, task_bytes: int, *, work: float, scratch: int = 0
 ) -> SectionPlan:
     """Plan a section whose tasks each load all groups of trees, one after the other.
 
     task_bytes, work, scratch  as for `plan_groups`. All trees stay loaded if they fit.
     """
-    sizes, first, time = stock.sizes(), stock.trees.first, stock.load_nanoseconds() + work
+    sizes, time = stock.sizes(), stock.load_nanoseconds() + work
     task_bytes += 0 if stock.stage is None else stock.stage.nbytes
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
@@ -314,13 +316,13 @@ def plan_sweep(
     if memory is not None:
         room = memory - base
         if room < largest + task_bytes:
-            return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
+            return SectionPlan(MemoryEstimate(name, smallest, smallest, scratch), [], 0, time)
         if room < whole + task_bytes:
-            groups = cut(sizes, first, room - task_bytes, stock.tree_count)
-            return SectionPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1, time)
+            groups = cut(sizes, stock.trees.first, room - task_bytes, stock.tree_count)
+            return SectionPlan(MemoryEstimate(name, memory, smallest, scratch), groups, 1, time)
         at_once = min(at_once, (room - whole) // task_bytes)
     return SectionPlan(
-        MemoryEstimate(part, base + whole + at_once * task_bytes, smallest, scratch), groups, at_once, time
+        MemoryEstimate(name, base + whole + at_once * task_bytes, smallest, scratch), groups, at_once, time
     )
 
 
@@ -371,7 +373,7 @@ class ExplainJob:
         votes = self.forest.files.tree_votes
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
         workers = self.resources.workers
-        if self.resources.memory is not None:  # the plan of each part refuses a budget that is too small
+        if self.resources.memory is not None:  # the plan of each section refuses a budget that is too small
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
         return TreeStock(forest.loader.survey(workers), True, factors)
 

@@ -14,19 +14,21 @@ from bigforest.columns.labels import label_series
 from bigforest.explain.importance import by_tree
 from bigforest.explain.job import ExplainJob, SectionPlan
 from bigforest.explain.permuted_groups import permutation_rules, permuted_groups
-from bigforest.explain.prediction_losses import LossSums, loss_sums, plan_prediction_losses, prediction_losses_of
-from bigforest.explain.tree_losses import TreeLosses, plan_tree_losses, tree_losses, tree_losses_of
+from bigforest.explain.prediction_losses import LossSums, local_prediction_losses, loss_sums, plan_prediction_losses
+from bigforest.explain.tree_losses import TreeLosses, local_tree_losses, plan_tree_losses, tree_losses
 
 # Rows of a sample for local importance.
 _SAMPLE = 1000
 
 
 def plan_permutation(job: ExplainJob) -> SectionPlan:
-    return (plan_tree_losses if job.stage is None else plan_prediction_losses)(job, "permutation", job.described.rows)
+    plan = plan_tree_losses if job.stage is None else plan_prediction_losses
+    return plan(job, "permutation", job.described.rows)
 
 
 def plan_local(job: ExplainJob) -> SectionPlan:
-    return (plan_tree_losses if job.stage is None else plan_prediction_losses)(job, "local", job.requested(_SAMPLE))
+    plan = plan_tree_losses if job.stage is None else plan_prediction_losses
+    return plan(job, "local", job.requested(_SAMPLE))
 
 
 def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
@@ -93,7 +95,8 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
         return
     rules, positions = permutation_rules(job, groups, loss), job.chosen_positions(_SAMPLE)
     rows = rules.oob.table.labelled_rows()[positions]
-    change, trees = (tree_losses_of if job.stage is None else prediction_losses_of)(job, plan, rules, positions)
+    local_losses = local_tree_losses if job.stage is None else local_prediction_losses
+    change, trees = local_losses(job, plan, rules, positions)
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
         "feature": [group.name for group in groups] * rows.size,

@@ -95,7 +95,7 @@ def plan_prediction_losses(job: ExplainJob, name: str, chosen: int) -> SectionPl
 
 
 def _piece_shape(job: ExplainJob) -> tuple[int, int]:
-    """Return the number of numbers that a task holds for each row, and its number of rows."""
+    """Return how many numbers a task holds for each row, and how many rows it has."""
     stage = job.stage
     assert stage is not None
     groups, rows = permuted_groups(job), job.described.rows
@@ -110,10 +110,10 @@ def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> Lo
     return LossSums._make(sum(arrays) for arrays in zip(*sums, strict=True))
 
 
-def prediction_losses_of(
+def local_prediction_losses(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Return the increase of the loss of each row, and the number of trees not grown on it, see `tree_losses_of`."""
+    """Return the increase of the loss of each row, and the number of trees not grown on it, see `local_tree_losses`."""
     pieces = _over_rows("local importance", job, plan, rules, changed_losses, positions)
     change, voters = np.hstack([change for change, _ in pieces]), np.concatenate([voters for _, voters in pieces])
     return np.where(voters[:, None] > 0, change.T, np.nan), voters

@@ -70,7 +70,7 @@ def plan_proximities(job: ExplainJob) -> SectionPlan:
     return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
-def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
+def plan_near(job: ExplainJob, name: str, explained: int) -> SectionPlan:
     """Plan listing the rows of all leaves, and computing the proximities of `explained` rows."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _LEAF_TYPES.values())
@@ -78,7 +78,7 @@ def plan_near(job: ExplainJob, part: str, explained: int) -> SectionPlan:
     # The estimate assumes that all leaves of a tree have equally many bag rows.
     met = explained * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
     work = listing + _MEET_NS * met + explained * rows
-    return plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
+    return plan_groups(name, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
 
 
 def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:

@@ -34,12 +34,12 @@ class Contributions(NamedTuple):
 
     base        float64 [rows, classes], prediction without features
     prediction  float64 [rows, classes], base plus all contributions
-    parts       float64 [rows, columns, classes], contributions; of pairs of columns, [rows, columns, columns, classes]
+    by_feature  float64 [rows, columns, classes], contributions; of pairs of columns, [rows, columns, columns, classes]
     """
 
     base: NDArray[np.float64]
     prediction: NDArray[np.float64]
-    parts: NDArray[np.float64]
+    by_feature: NDArray[np.float64]
 
 
 def determining_classes(width: int) -> tuple[int, ...]:
@@ -108,12 +108,13 @@ class WalkedStage(NamedTuple):
         floor = self._floor(forest_means.prediction)
         base, score = self._scores(forest_means.base, floor), self._scores(forest_means.prediction, floor)
         slope = self._slope(forest_means.base, forest_means.prediction, base, score, floor)
-        slope = slope.reshape(len(slope), *(1 for _ in forest_means.parts.shape[2:]), slope.shape[1])
-        result = Contributions(base + added.base, score + added.prediction, forest_means.parts * slope + added.parts)
+        slope = slope.reshape(len(slope), *(1 for _ in forest_means.by_feature.shape[2:]), slope.shape[1])
+        by_feature = forest_means.by_feature * slope + added.by_feature
+        result = Contributions(base + added.base, score + added.prediction, by_feature)
         if self.spec.target.answer_width == 2:  # the log odds of the first class have the opposite sign
             signs = np.array([1.0 if code == 1 else -1.0 for code in chosen])
-            return Contributions._make(part * signs for part in result)
-        return Contributions._make(part[..., list(chosen)] for part in result)
+            return Contributions._make(values * signs for values in result)
+        return Contributions._make(values[..., list(chosen)] for values in result)
 
     def _floor(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of votes up to which a class has the lowest score, for each row, float64 [rows, 1]."""

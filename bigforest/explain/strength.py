@@ -38,7 +38,7 @@ from bigforest.explain.job import (
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 
-# Entry instead of a vote if the tree has the row in its bag; for regression nan.
+# Entry in place of a class if a tree does not vote on a row, which is in its bag. For regression, the entry is nan.
 _NO_VOTE = 65_535
 # Type of a vote: for regression, for classification.
 _VOTES = ("<f8", "<u2")
@@ -124,24 +124,24 @@ def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int
     """
     table, span = oob.table, slice(rows.start, rows.stop)
     kept = table.labelled_rows()[span]
-    cast, truth, row_weight = np.array(votes.mapped()[:, span]), table.target()[kept], table.weight()
+    tree_votes, truth, row_weight = np.array(votes.mapped()[:, span]), table.target()[kept], table.weight()
     weight = np.ones(kept.size) if row_weight is None else row_weight[kept]
     shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))
     sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))
     add = _add_classes if table.is_classification else _add_numbers
-    add(sums, cast, truth, weight, steps)
+    add(sums, tree_votes, truth, weight, steps)
     return sums
 
 
 def _add_classes(
-    sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
+    sums: Sums, tree_votes: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
 ) -> None:
     """Add some rows to the sums of a classification.
 
-    cast    uint16 [trees, rows], the class that each tree votes for, or _NO_VOTE
-    truth   uint16 [rows], class of each row
-    weight  float64 [rows]
-    steps   numbers of trees, ascending
+    tree_votes  uint16 [trees, rows], the class that each tree votes for, or _NO_VOTE
+    truth       uint16 [rows], class of each row
+    weight      float64 [rows]
+    steps       numbers of trees, ascending
     """
     size, width = truth.size, sums.rows.shape[1]
     counts = np.zeros((size, width), np.int64)
@@ -152,8 +152,8 @@ def _add_classes(
 
     for at, step in enumerate(steps):
         for tree in range(done, step):
-            voted = np.flatnonzero(cast[tree] != _NO_VOTE)
-            counts[voted, cast[tree, voted]] += 1
+            voted = np.flatnonzero(tree_votes[tree] != _NO_VOTE)
+            counts[voted, tree_votes[tree, voted]] += 1
         done = step
         voters = counts.sum(axis=1)
         reached = voters > 0
@@ -169,25 +169,25 @@ def _add_classes(
         for place, values in enumerate((counted, counted * margin, counted * margin * margin, counted * wrong)):
             sums.moments[place, at] += by_class(values)
         for tree in range(step):
-            voted = cast[tree] != _NO_VOTE
+            voted = tree_votes[tree] != _NO_VOTE
             sums.trees[0, at, tree] += by_class(weight * voted)
-            sums.trees[1, at, tree] += by_class(weight * (cast[tree] == truth))
-            sums.trees[2, at, tree] += by_class(weight * (voted & (cast[tree] == runner_up)))
+            sums.trees[1, at, tree] += by_class(weight * (tree_votes[tree] == truth))
+            sums.trees[2, at, tree] += by_class(weight * (voted & (tree_votes[tree] == runner_up)))
 
 
 def _add_numbers(
-    sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
+    sums: Sums, tree_votes: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
 ) -> None:
     """Add some rows to the sums of a regression: as `_add_classes`, but votes and targets are float64.
 
     A vote is nan if the tree has the row in its bag.
     """
     total, voters, done = np.zeros(truth.size), np.zeros(truth.size, np.int64), 0
-    voted = ~np.isnan(cast)
-    squares = np.where(voted, (cast - truth) ** 2, 0.0) * weight
+    voted = ~np.isnan(tree_votes)
+    squares = np.where(voted, (tree_votes - truth) ** 2, 0.0) * weight
     for at, step in enumerate(steps):
         for tree in range(done, step):
-            total += np.where(voted[tree], cast[tree], 0.0)
+            total += np.where(voted[tree], tree_votes[tree], 0.0)
             voters += voted[tree]
         done = step
         reached = voters > 0

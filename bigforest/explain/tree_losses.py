@@ -106,7 +106,7 @@ def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> 
     return losses
 
 
-def tree_losses_of(
+def local_tree_losses(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return the mean increase of the loss of each row, and the number of trees that leave the row out.

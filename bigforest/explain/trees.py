@@ -137,7 +137,7 @@ def _pairs(splits: SplitFeatures, parent: NDArray[np.int64], features: int, most
     """Count the pairs of a feature of a node and a feature of its parent, columns _PAIRS.
 
     features  number of features
-    most      pairs that are held at a time; a feature of one node may have more
+    most      most pairs that are held at a time, unless one feature of a node has more
     """
     child = np.flatnonzero(parent[splits.node] >= 0)  # entries of `splits` whose node has a parent
     above = parent[splits.node[child]]

@@ -188,7 +188,7 @@ class ForestFiles:
         return cls(directory, header, choices, holding, stamp=stamp, parts=parts)
 
     def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
-        """Return the same files with other choices; stages: to be added to `changed`."""
+        """Return the same files with other choices, and with `stages` added to `changed`."""
         changed = (*self.changed, *stages)
         return ForestFiles(
             self.directory, self.header, choices, self.holding, stamp=self.stamp, parts=self.parts, changed=changed

@@ -7,8 +7,8 @@ While a run grows trees it keeps two files per group of trees (storage/array_fil
     votes/part-NNNNNNN.ballots  votes and weights of the leaves (ballots.py); a separate file, because with wide weights
                                 of rows (64 bits) it is written again later (oob/weigh.py)
 
-With `keep_votes` the forest has the leaves in oob/votes/part-NNNNNNN.parquet (format.py VOTES), tree by tree. Every
-estimate that starts from out-of-bag votes can be made from them and the nodes of the forest.
+With `keep_votes` the forest has the leaves in oob/votes/part-NNNNNNN.parquet (format.py VOTES), tree by tree. Together
+with the nodes of the forest, they determine every estimate that is computed from out-of-bag votes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ Lists = TypeVar("Lists", Terms, LevelLists)
 def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
     """Return the lists of the nodes from `begin` to before `end`."""
     first, last = lists.start[begin], lists.start[end]
-    return _made(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
+    return _lists_like(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
 
 
 def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
@@ -40,7 +40,7 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
     for part, size in zip(parts, sizes, strict=True):
         begin, end = end, end + size
         np.add(0 if part is None else part.start[1:], start[begin], out=start[begin + 1 : end + 1])
-    return _made(present[0], start, list(map(np.concatenate, zip(*(part[1:] for part in present), strict=True))))
+    return _lists_like(present[0], start, list(map(np.concatenate, zip(*(part[1:] for part in present), strict=True))))
 
 
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
@@ -70,10 +70,10 @@ def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bo
     length = np.diff(lists.start)
     start = np.append(0, np.cumsum((length * keeping)[nodes]))
     entries = np.repeat(keeping, length)
-    return _made(lists, start, [array[entries] for array in lists[1:]]) if start[-1] else None
+    return _lists_like(lists, start, [array[entries] for array in lists[1:]]) if start[-1] else None
 
 
-def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) -> Lists:
+def _lists_like(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) -> Lists:
     kind: Any = type(like)
     return kind(start, *entries)
 

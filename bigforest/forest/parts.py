@@ -342,9 +342,9 @@ def _batches_in(
                     first, last = max(requested.start - begin, 0), min(requested.stop - begin, batch.num_rows)
                     begin += batch.num_rows
                     if first < last:
-                        part = batch.slice(first, last - first)
-                        part.validate(full=True)
-                        yield part
+                        piece = batch.slice(first, last - first)
+                        piece.validate(full=True)
+                        yield piece
             begin = end
 
 
@@ -359,16 +359,18 @@ def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
     return sum(max(0.0, count / max(1, rows) - 1.0) for count in values.values())
 
 
-def is_finished(directory: Path, group: range, header: Header) -> bool:
-    """Return True if the file of the trees `group` exists and is complete.
+def is_finished(directory: Path, part: range, header: Header) -> bool:
+    """Return True if the file of a part exists and is complete.
+
+    part  the trees of the part
 
     Raises FormatError if it is damaged, belongs to another forest or has other trees.
     """
-    path = part_path(directory, group.start)
+    path = part_path(directory, part.start)
     if not path.exists():
         return False
     try:
-        check_span(check_part(path, group, header), header)
+        check_span(check_part(path, part, header), header)
     except FormatError as error:
         raise FormatError(f"{error.text}; remove this file and resume the run, which grows its trees again") from error
     return True

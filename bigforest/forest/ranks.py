@@ -98,25 +98,25 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
     """
     if not config.ranks:
         return store
-    with_ranks = put_ranks(store)
+    ranked = store_with_ranks(store)
 
     def knots() -> Iterator[Knots]:
         for feature in range(len(store.spec.features)):
             ends = np.stack([store.low(feature), store.high(feature)], axis=1).ravel()
             distinct = np.append(True, ends[1:] != ends[:-1])
-            yield ends[distinct], np.repeat(with_ranks.low(feature), 2)[distinct]
+            yield ends[distinct], np.repeat(ranked.low(feature), 2)[distinct]
 
     write_ranks(directory, knots(), Header(store.spec, config))
-    return with_ranks
+    return ranked
 
 
-def put_ranks(store: Store) -> Store:
+def store_with_ranks(store: Store) -> Store:
     """Return the store with average ranks in place of values. A process that receives the store computes them again."""
     offsets = store.dictionaries.offsets
     ranks = np.empty(offsets[-1])
     for feature, (start, stop) in enumerate(pairwise(offsets)):
         ranks[start:stop] = average_ranks(store.counts(feature))
-    return store.with_values(ranks, put_ranks)
+    return store.with_values(ranks, store_with_ranks)
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:

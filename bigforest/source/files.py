@@ -184,8 +184,8 @@ def _is_misread(file: Path) -> bool:
 
 
 def _plain_begin(file: Path, begin: bytes) -> bytes:
-    """Return the first bytes of a text as Polars reads them: NDJSON without a byte order mark; text that begins with
-    _ZLIB with one.
+    """Return the first bytes of a text, changed for Polars: NDJSON loses its byte order mark, and text that begins with
+    _ZLIB gets one.
 
     begin  the first bytes, as many as a byte order mark has
     """
@@ -355,9 +355,9 @@ def _merged_numbers(source: Source, scans: Sequence[Scan], reading: Reading) -> 
 
 
 def _unclear_days(source: Source, names: Sequence[str], reading: Reading) -> list[str]:
-    """Return those columns of dates in which no day is above 12, so that it could be the month.
+    """Return the columns of dates in which no day is above 12: the day could be the month.
 
-    In new rows, all columns are clear: they are read as in training.
+    A table to predict has no such columns, because its dates are read as in training.
     """
     if not names or reading.needed is not None:
         return []
@@ -620,22 +620,24 @@ def _tables_in(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
     tables = _checked_files([file for file in files if kind_of_file(file)])
     packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
-    if odd := [file for file in packed if file not in tables]:
-        raise DataError(f"{odd[0]}: the file is compressed; unpack it, or move it out of the folder")
+    if unread := [file for file in packed if file not in tables]:
+        raise DataError(f"{unread[0]}: the file is compressed; unpack it, or move it out of the folder")
     return tables
 
 
 def _checked_files(files: list[Path]) -> list[Path]:
     """Return `files` unchanged. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed
     since it was listed: its rows would be left out."""
-    if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
-        gone = (
-            "is a link to a file that does not exist"
-            if odd[0].is_symlink()
-            else "was removed while the folder was read"
-        )
-        what = "is a pipe or a device" if odd[0].exists() else gone
-        raise DataError(f"{odd[0]}: it {what}, so its rows cannot be read; restore it, or move it out of the folder")
+    for file in files:
+        if is_remote(file) or file.is_file() or file.is_dir():
+            continue
+        if file.exists():
+            fault = "is a pipe or a device"
+        elif file.is_symlink():
+            fault = "is a link to a file that does not exist"
+        else:
+            fault = "was removed while the folder was read"
+        raise DataError(f"{file}: it {fault}, so its rows cannot be read; restore it, or move it out of the folder")
     return files
 
 
@@ -671,12 +673,10 @@ def _common_schema(
     for file, schema in zip(files, schemas, strict=True):
         for name, dtype in schema.items():
             first.setdefault(name, dtype)
-        odd = sorted(filter(reading.needs, set(schema) ^ set(schemas[0])))
-        if odd:
-            raise DataError(
-                f"{file}: not the columns of {files[0]} ({listed(list(map(repr, odd)), 5)} not in both); give files of "
-                "one table"
-            )
+        differing = sorted(filter(reading.needs, set(schema) ^ set(schemas[0])))
+        if differing:
+            named = listed([*map(repr, differing)], 5)
+            raise DataError(f"{file}: not the columns of {files[0]} ({named} not in both); give files of one table")
     for name in first if any(schema != first for schema in schemas) else ():
         types = [schema.get(name, pl.Null()) for schema in schemas]
         if any(dtype != types[0] for dtype in types):

@@ -86,7 +86,7 @@ def open_source(
     if not source.rows and not reading.empty:
         where = data if isinstance(data, str | Path) else source.name
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
-    wide = {name: _narrowed(source, name) for name in source.schema if reading.needs(name)}
+    narrowed = {name: _narrowed(source, name) for name in source.schema if reading.needs(name)}
     # Other libraries hold integers with missing values as floats, and databases as decimals.
     coded = [
         name
@@ -94,15 +94,16 @@ def open_source(
         if name in reading.categories and (dtype.is_float() or dtype == pl.Decimal) and source.is_whole(name)
     ]
     return source.retyped(
-        {name: dtype for name, dtype in wide.items() if dtype is not None} | dict.fromkeys(coded, pl.Int64())
+        {name: dtype for name, dtype in narrowed.items() if dtype is not None} | dict.fromkeys(coded, pl.Int64())
     )
 
 
 def _narrowed(source: Source, name: str) -> pl.DataType | None:
-    """Return the type for a column of integers or decimals with a value of more than 63 bits: UInt64 for integers that
-    it holds, or Float64 if it holds all values. Return None for other columns.
+    """Return a type of 64 bits that holds all values of a column of long decimals or of integers of 128 bits.
 
-    A float holds a value that equals it, or that is its shortest text, such as 0.1.
+    It is UInt64 or Float64, which holds a value if it equals the value, or if the value is the shortest text of the
+    float, such as 0.1. Return None if no value has more than 63 bits, if neither type holds all values, and for columns
+    of other types.
     """
     dtype = source.schema[name]
     whole = dtype in (pl.Int128, pl.UInt128)

@@ -137,7 +137,7 @@ class Reading(NamedTuple):
     target     name of the column of y in a pair (X, y); None for the name that y has, or "target" if it has none.
     kept       columns of CSV and NDJSON files whose text is needed: if the values are parsed, a column of the original
                text is added, named by `text_name`.
-    usual      separator of the training table, used for new files whose header it divides; None if not known.
+    usual      separator of the training table, used for new files if it divides their header; None if not known.
     gaps       features with missing values in training, each with the column that had it. If no row of NDJSON files, or
                of a list of mappings, has such a feature, it is a column without values.
 
@@ -527,7 +527,7 @@ def of_system(error: BaseException, where: str | Path) -> DataError | None:
 
 
 def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") -> DataError:
-    """Return the error for a file that a library cannot read. Parameters as of `reading_file`.
+    """Return the error for a file that a library cannot read. Parameters as for `reading_file`.
 
     error  error of the library.
     """

@@ -161,10 +161,10 @@ _ROW = "\0row"
 Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 
-def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
+def scan_csv(file: Path, reading: Reading) -> pl.LazyFrame:
     """Return the lazy scan of a CSV file, all columns as text. Raises DataError and errors of Polars."""
     _check_is_text(file)
-    separator = rules.separator or _separator(file)
+    separator = reading.separator or _separator(file)
     names = header_of(file, separator)
     if not names:
         raise not_readable(file, "CSV", ValueError("it has no header"))
@@ -179,17 +179,17 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
         separator=separator,
         schema=dict.fromkeys(polars_names, pl.String()),
     )
-    if ends_unnamed(file, rules):
+    if ends_unnamed(file, reading):
         names = names[: _columns_with_use(scan, names)]
-    places = places_once(names, str(file), rules)
+    places = places_once(names, str(file), reading)
     if len(places) < len(polars_names):
         scan = scan.select(columns_named([polars_names[place] for place in places]))
     return scan if polars_names == names else scan.rename({polars_names[place]: names[place] for place in places})
 
 
-def ends_unnamed(file: Path, rules: Reading) -> bool:
+def ends_unnamed(file: Path, reading: Reading) -> bool:
     """Return True if all columns of a CSV file are read, and the last one has no name: its lines end with commas."""
-    return rules.needed is None and header_of(file, rules.separator or _separator(file))[-1] == ""
+    return reading.needed is None and header_of(file, reading.separator or _separator(file))[-1] == ""
 
 
 def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
@@ -228,7 +228,7 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
     return polars_names
 
 
-def scan_ndjson(file: Path, rules: Reading) -> pl.LazyFrame:
+def scan_ndjson(file: Path, reading: Reading) -> pl.LazyFrame:
     """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars.
 
     Columns that are not read are nulls: their values may be of several kinds.
@@ -252,8 +252,8 @@ def scan_ndjson(file: Path, rules: Reading) -> pl.LazyFrame:
     struct = _in_order(pl.Struct(schema), first)
     assert isinstance(struct, pl.Struct)
     types = {field.name: field.dtype for field in struct.fields}
-    scan = pl.scan_ndjson(path, schema={name: dtype for name, dtype in types.items() if rules.needs(name)})
-    unread = [pl.lit(None).alias(name) for name in types if not rules.needs(name)]
+    scan = pl.scan_ndjson(path, schema={name: dtype for name, dtype in types.items() if reading.needs(name)})
+    unread = [pl.lit(None).alias(name) for name in types if not reading.needs(name)]
     return scan.with_columns(unread).select(columns_named(types)) if unread else scan
 
 
@@ -379,35 +379,35 @@ class TypedScans(NamedTuple):
     quoted: Sequence[str] = ()
 
 
-def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> TypedScans:
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -> TypedScans:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    If a column of `rules.kept` is parsed, a column `text_name` with its text is added, before all other columns. Raises
-    OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
+    If a column of `reading.kept` is parsed, a column `text_name` with its text is added, before all other columns.
+    Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
-    text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
-    present = partial(_without_words, words=rules.missing)
+    text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in reading.texts]
+    present = partial(_without_words, words=reading.missing)
     rows = pl.concat([scan.select(present(text)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers, such as decimals, as text; a column of numbers in training is parsed
-        of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in rules.numbers else forms, []).append(name)
+        of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in reading.numbers else forms, []).append(name)
     form_of: dict[str, Form] = {}
     try:
         head = rows.head(_FIRST_ROWS).collect(engine="streaming")
         for accepted, names in of_forms.items():
-            form_of |= _find_forms(rows, head, names, accepted, rules.numbers)
+            form_of |= _find_forms(rows, head, names, accepted, reading.numbers)
     except POLARS_FAULTS as error:
         if system_error(error, "") is not None:
             raise
         return TypedScans(list(scans))  # reading the table says what is wrong with it
     parsers = [form.parse for form in _NUMBERS]
     parsed = [
-        _without_numbers(form.parsed(names), rules.missing) if form.parse in parsers else form.parsed(names)
+        _without_numbers(form.parsed(names), reading.missing) if form.parse in parsers else form.parsed(names)
         for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
-    changed = [name for name, kinds in types.items() if kinds == {pl.String()}] if rules.missing else list(form_of)
-    kept = [columns_named([name]).alias(text_name(name)) for name in changed if name in rules.kept]
+    changed = [name for name, kinds in types.items() if kinds == {pl.String()}] if reading.missing else list(form_of)
+    kept = [columns_named([name]).alias(text_name(name)) for name in changed if name in reading.kept]
     typed = [
         scan.select(*kept, pl.all()).with_columns(present(changed)).with_columns(parsed) if changed else scan
         for scan, _ in scans

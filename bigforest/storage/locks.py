@@ -78,7 +78,7 @@ class FileLock:
 
 
 class _Lease:
-    """A lock on an object: a lease, put at once and kept alive by a thread. Parameters as of `take_lock`."""
+    """A lock on an object: a lease, put at once and kept alive by a thread. Parameters as for `take_lock`."""
 
     def __init__(self, path: Path, beat: float, dead: float) -> None:
         self._beat_seconds, self._dead_seconds = beat, dead

@@ -142,7 +142,7 @@ class LocalCopy:
         self._checksums: NDArray[np.uint32] = sums.reshape(self._fetched.shape)
 
     def fetch(self, features: Iterable[int] | None, blocks: range | None) -> None:
-        """Fetch blocks of features and of the target; parameters as of `Store.fetch`."""
+        """Fetch blocks of features and of the target; parameters as for `Store.fetch`."""
         target = len(self._columns) - 1
         columns = [*(range(target) if features is None else features), target]
         requested = range(self._fetched.shape[1]) if blocks is None else blocks

@@ -384,7 +384,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
 
 def _lead(
     usual: TrainConfig,
-    plain: Errors,
+    usual_errors: Errors,
     config: TrainConfig,
     errors: Errors,
     features: int,
@@ -393,15 +393,15 @@ def _lead(
 ) -> tuple[float, float]:
     """Return the decrease of the loss by `config` compared with `usual`, and the standard error of the decrease.
 
-    plain, errors  errors of the trial trees of `usual` and of `config`
-    timed          True to compare at equal time. The decrease is then at most the decrease with very many trees.
+    usual_errors, errors  errors of the trial trees of `usual` and of `config`
+    timed                 True to compare at equal time. The decrease is then at most the decrease with very many trees.
     """
-    mean, error = gain_of(errors, plain, weight)
+    mean, error = gain_of(errors, usual_errors, weight)
     if not timed:
         return mean, error
-    read = [measured.split * rule.drawn_features(features) for rule, measured in ((usual, plain), (config, errors))]
-    longer = read[1] / max(read[0], 1.0)
-    behind = (longer * spread_of(errors, weight) - spread_of(plain, weight)) / _FOREST
+    usual_reads = usual_errors.split * usual.drawn_features(features)
+    longer = errors.split * config.drawn_features(features) / max(usual_reads, 1.0)
+    behind = (longer * spread_of(errors, weight) - spread_of(usual_errors, weight)) / _FOREST
     return mean - max(behind, 0.0), error
 
 

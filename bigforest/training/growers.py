@@ -57,7 +57,7 @@ _LIGHT = "light"
 
 
 def grower_of(job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) -> Grower:
-    """Return the grower of the parts of a forest. Parameters as of `Grower`."""
+    """Return the grower of the parts of a forest. Parameters as for `Grower`."""
     if job.config.boosts:
         return BoostingGrower(job)
     return WeighingGrower(job, plan) if job.store.spec.wide_weights else Grower(job, plan, keep)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -123,17 +124,14 @@ def try_each(
     trees = range(configs[0].trees) if trees is None else trees
     parts = [range(first, first + size) for first in range(trees.start, trees.stop, size)]
     tasks = [(config, part) for config in configs for part in parts]
-    results: list[list[T]] = [[result] for result in before] or [[] for _ in configs]
+    results: list[T | None] = list(before) or [None for _ in configs]
 
-    def joining(joined: list[T]) -> Callable[[int, T], None]:
-        """Return a function that joins the results of the parts of a configuration, in their order."""
+    def add(place: int, _: int, result: T) -> None:
+        """Join the result of the next part of a configuration to the results of its earlier parts."""
+        earlier = results[place]
+        results[place] = result if earlier is None else join(earlier, result)
 
-        def add(_: int, result: T) -> None:
-            joined[:] = [join(joined[0], result) if joined else result]
-
-        return in_order(add)
-
-    add_part = [joining(joined) for joined in results]
+    add_part = [in_order(partial(add, place)) for place in range(len(configs))]
 
     def end(index: int, result: T) -> None:
         add_part[index // len(parts)](index % len(parts), result)
@@ -142,7 +140,7 @@ def try_each(
     with stage("choose", len(tasks) * size, "trees", listener) as progress:
         executor.run(measure, tasks, end, (store,))
     executor.run_on_all_workers(_forget_table, store, configs[0])
-    return [result for [result] in results]
+    return [result for result in results if result is not None]
 
 
 def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
@@ -215,17 +213,17 @@ def summed(errors: Errors, following: Errors) -> Errors:
     )
 
 
-def gain_of(errors: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
-    """Return the mean decrease of the loss from `plain` to `errors` over the rows, and its standard error.
+def gain_of(errors: Errors, reference: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
+    """Return the mean decrease of the loss from `reference` to `errors` over the rows, and its standard error.
 
     weight  weight of each row; None if all are equal
 
-    Both are 0 if fewer than two rows can be evaluated, which are left out by two trees or more.
+    A row can be evaluated if at least two trees left it out. Both results are 0 for fewer than two such rows.
     """
-    evaluated = plain.trees > 1
+    evaluated = reference.trees > 1
     if np.count_nonzero(evaluated) < 2:
         return 0.0, 0.0
-    gain = _losses(plain, evaluated) - _losses(errors, evaluated)
+    gain = _losses(reference, evaluated) - _losses(errors, evaluated)
     weights = np.ones(gain.size) if weight is None else weight[evaluated].astype(np.float64)
     weights /= weights.sum()
     mean = float(weights @ gain)

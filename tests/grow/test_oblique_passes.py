@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.errors import FormatError
-from bigforest.forest.ranks import put_ranks
+from bigforest.forest.ranks import store_with_ranks
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import MemoryLimits
@@ -46,7 +46,7 @@ def test_passes__give_the_files_of_growing_in_memory(
     config = replace(without_classes(config) if numbers else config, trees=2, max_bins=bins)
     with tempfile.TemporaryDirectory() as folder:
         store, config = mixed_store(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=way.group)
-        store = put_ranks(store) if ranks else store
+        store = store_with_ranks(store) if ranks else store
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
