@@ -99,8 +99,8 @@ _MESSAGES = {
     "row numbers": "these columns have another value in nearly every row, as numbers and names of rows have: {0}; if "
     "they number or name rows, leave them out with {1}, because new rows have other values",
     "empty": "these columns have no value in any row: {0}; leave them out with {1}, or check how they are read",
-    "constant": "these columns have the same value in every row, so no split uses them: {0}; leave them out with {1}, "
-    "or check how they are read",
+    "constant": "these columns have the same value in every row, so they cannot help to predict: {0}; leave them out "
+    "with {1}, or check how they are read",
 }
 
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import numba
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigforest as bf
 from bigforest.grow.families.rotation import RotationFamily, moments
 from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
@@ -159,6 +161,20 @@ def test_draw_axes__moments_are_those_of_directions_drawn_uniformly(orthogonal: 
     if orthogonal:
         for group in axes[:100].reshape(-1, features, features):
             assert np.allclose(group @ group.T, np.eye(features), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options", [{"family": "rotation"}, {"family": "sparse-oblique", "normalize": "zscore"}], ids=str
+)
+@pytest.mark.parametrize("value", [3.5, 0.1, 7.0, -1e9])
+def test_terms__of_standardised_features_without_constants(options: dict[str, Any], value: float) -> None:
+    """The deviation of equal values was their rounding error, and their weight 1e15: all others were rounded away."""
+    draw = np.random.default_rng(0)
+    table = pl.DataFrame({"c": [value] * 200, "a": draw.normal(size=200), "b": draw.normal(size=200)})
+    table = table.with_columns(y=pl.col("a") > pl.col("b"))
+    forest = bf.train(table, "y", trees=3, refine="off", **options)
+    terms = forest.nodes.filter(kind="oblique").select(pl.col("terms").explode().struct.field("feature")).collect()
+    assert set(terms["feature"]) == {"a", "b"}
 
 
 def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:

@@ -93,7 +93,7 @@ def scale_of(values: bytes, normalize: str) -> float:
     if not all(map(math.isfinite, column)):
         return 0.0
     spread = max(column) - min(column)
-    if normalize == "zscore":
+    if normalize == "zscore" and spread > 0.0:
         rows = len(column)
         counts = Counter(sorted(column))
         try:

@@ -255,7 +255,10 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
 
     Sums are rounded once, so they do not depend on the order of rows.
     """
-    if not np.isfinite(store.ends(feature)).all():
+    low, high = store.ends(feature)
+    if low == high:  # the mean of equal values is rounded, so their deviation would be, too
+        return 0.0
+    if not (math.isfinite(low) and math.isfinite(high)):
         return math.nan
 
     def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
