@@ -171,7 +171,7 @@ def test_forest__predicts_reports_and_explains_as_for_the_table_of_numbers(
     options = {"target": target, **OPTIONS, **options}
     forest = bigforest.train(frame, out=tmp_path / "f.forest", listener=said.append, **options)
     notices = [event.message for event in said if isinstance(event, Notice)]
-    assert sum("each level has one" in one and "'color', 'many', 'size', 'zip'" in one for one in notices) == 1
+    assert sum("replaced by numbers" in one and "'color', 'many', 'size', 'zip'" in one for one in notices) == 1
     forest = bigforest.read_forest(tmp_path / "f.forest")
     whole = numbered(frame, forest)
     assert whole.drop(target).null_count().sum_horizontal().item() == 0
