@@ -219,6 +219,7 @@ def _check_used(options: ExplainOptions) -> None:
 
 # Sections on out-of-bag rows that explain requested rows. They refuse a requested row without a target.
 _OF_SOME_ROWS = ("local", "proximities", "filling")
+
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 # Nanoseconds to check a node, and to read a value and write it for the tasks. Measured.
@@ -347,12 +348,14 @@ def explain_forest(
             plans = plan_sections(job)
             combined_estimate([plan.need for plan in plans.values()]).check(resources.memory)
             folder.remove_other_forests()
-            # Sections that may refuse the rows come first: no table is written before they refuse.
-            for name in sorted(
-                plans, key=lambda name: (SECTIONS[name].needs != "out of bag", name not in _OF_SOME_ROWS)
-            ):
+            for name in sorted(plans, key=_writing_order):
                 SECTIONS[name].write(job, plans[name])
     return Explanation(home, holding)
+
+
+def _writing_order(name: str) -> tuple[bool, bool]:
+    """Sort sections that may refuse the rows before all others, so that no table is written before they refuse."""
+    return SECTIONS[name].needs != "out of bag", name not in _OF_SOME_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

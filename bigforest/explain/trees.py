@@ -12,7 +12,7 @@ from bigforest.columns.labels import label_series
 from bigforest.errors import listed
 from bigforest.explain.job import ExplainJob, SectionPlan, plan_groups
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import SplitFeatures, TreeArrays, answers_of, cut_entries, join_trees, split_features
+from bigforest.forest.nodes import SplitFeatures, TreeArrays, cut_entries, join_trees, node_predictions, split_features
 from bigforest.forest.parts import read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.predict.groups import Trees
@@ -179,7 +179,7 @@ def _rule_leaves(
     parent  int64 [nodes], parent of each node
     tree    int64 [nodes], position of the tree of each node among these trees
     """
-    answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
+    answers, weight = node_predictions(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = nodes.root_of[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)

@@ -15,7 +15,7 @@ from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import NODES
-from bigforest.forest.nodes import TreeArrays, answers_of, levels_column
+from bigforest.forest.nodes import TreeArrays, levels_column, node_predictions
 from bigforest.forest.refinement import SEQUENCES
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 
@@ -141,7 +141,7 @@ def export_tree(
 
 def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], with the forest's shrinkage."""
-    values = answers_of(nodes.counts, nodes.value)
+    values = node_predictions(nodes.counts, nodes.value)
     if not files.shrinkage.amount:
         return values
     rows = nodes.weight * files.spec.weight_unit
@@ -172,7 +172,7 @@ def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64
     of_shares = _IMPURITIES.get(str(files.config.impurity))
     if of_shares is not None:
         leaf = nodes.feature == LEAF
-        impurities[leaf] = of_shares(answers_of(nodes.counts[leaf], None))
+        impurities[leaf] = of_shares(node_predictions(nodes.counts[leaf], None))
     weighted = impurities * weight
     for node, left, right in reversed(_by_depth(nodes)):
         impurities[node] = nodes.gain[node] + (weighted[left] + weighted[right]) / weight[node]

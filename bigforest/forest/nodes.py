@@ -299,7 +299,7 @@ def split_features(nodes: TreeArrays) -> SplitFeatures:
     return SplitFeatures(node, feature, start)
 
 
-def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
+def node_predictions(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
     """Return the prediction of each node, float64 [nodes, outputs]: its class probabilities, or its mean."""
     if value is not None:
         return value[:, None]

@@ -55,8 +55,8 @@ class TreeLoader:
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
-        self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
-        self._last: Predictor | None = None  # last predictor of a plain rule: the next call probably uses the same rule
+        self._schema_and_features: tuple[Any, FeatureMap] | None = None  # of the last table
+        self._last_predictor: Predictor | None = None  # of a plain rule, which the next call probably has, too
 
     def check(self) -> None:
         """Read and check all nodes: see `Forest.check`."""
@@ -66,11 +66,11 @@ class TreeLoader:
     def take(self, packed: PackedTrees) -> None:
         """Keep `packed`, the trees of this forest, so that the first prediction does not read them."""
         with self._lock:
-            self._kept["trees"], self._last = packed, None
+            self._kept["trees"], self._last_predictor = packed, None
 
     def predictor(self, rule: VoteRule) -> Predictor:
         """Return a predictor with a rule and the trees that it selects. All trees are loaded. Raises FormatError."""
-        last, plain = self._last, rule.conformal is None and not rule.quantiles
+        last, plain = self._last_predictor, rule.conformal is None and not rule.quantiles
         if plain and last is not None and (last.rule is rule or last.rule == rule):
             return last
         targets, packed, means, files = self._leaf_targets(rule, Resources()), self._all_trees(), None, self.files
@@ -83,7 +83,7 @@ class TreeLoader:
         made = self._predictor(rule, packed, range(files.trees), targets, means, values)
         if plain:
             with self._lock:
-                self._last = made if "trees" in self._kept else None
+                self._last_predictor = made if "trees" in self._kept else None
         return made
 
     def check_memory(self, rule: VoteRule, resources: Resources) -> None:
@@ -108,11 +108,11 @@ class TreeLoader:
 
     def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
         """Return `with_features` of a frame. The features are looked up again only when the schema changes."""
-        last = self._found
+        last = self._schema_and_features
         if last is not None and last[0] == (frame.columns, frame.dtypes):
             return frame, last[1]
         frame, features = with_features(frame, self.files.spec)
-        self._found = ((frame.columns, frame.dtypes), features)
+        self._schema_and_features = ((frame.columns, frame.dtypes), features)
         return frame, features
 
     def passes(
@@ -144,7 +144,7 @@ class TreeLoader:
             raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
         with self._lock:
             self._kept.pop("trees", None)  # their memory is freed when all calls that use them have ended
-            self._last = None
+            self._last_predictor = None
         trees = self._trees(resources.workers)
         held += 0 if self.files.ranks is None else self.files.ranks.nbytes
         targets = self._leaf_targets(rule, resources)

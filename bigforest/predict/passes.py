@@ -71,24 +71,24 @@ class PredictionPasses(NamedTuple):
         """
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
-            kept: PartialVotes | None = None
+            votes: PartialVotes | None = None  # on the rows of the range; None if all trees are one group
             for number, entries in enumerate(self.groups):
                 predictor = self.load(entries)
-                if kept is None and len(self.groups) > 1:
-                    kept = predictor.nothing_yet(end - begin)
+                if votes is None and len(self.groups) > 1:
+                    votes = predictor.no_votes(end - begin)
                 last = number == len(self.groups) - 1
-                for start, row_batch, batch in batches(begin, end, last):
+                for start, read, batch in batches(begin, end, last):
                     at = start - begin
-                    partial = None if kept is None else kept.part(at, at + row_batch.rows)
-                    with RowsNamed(start, row_batch.rows):
+                    before = None if votes is None else votes.rows(at, at + read.rows)
+                    with RowsNamed(start, read.rows):
                         if last:
                             yield (
                                 batch,
-                                predictor.predict(row_batch, start, proba=proba, workers=workers, before=partial),
+                                predictor.predict(read, start, proba=proba, workers=workers, before=before),
                             )
                         else:
-                            assert partial is not None
-                            predictor.add(row_batch, partial, workers)
+                            assert before is not None
+                            predictor.add(read, before, workers)
                 del predictor
 
 

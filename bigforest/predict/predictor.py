@@ -197,8 +197,8 @@ class PartialVotes(NamedTuple):
     leaves: NDArray[np.uint32] | None
     spread: NDArray[np.float64] | None
 
-    def part(self, start: int, stop: int) -> PartialVotes:
-        """Return the rows from `start` to before `stop`."""
+    def rows(self, start: int, stop: int) -> PartialVotes:
+        """Return the votes on the rows from `start` to before `stop`."""
         return PartialVotes._make(None if array is None else array[start:stop] for array in self)
 
 
@@ -272,7 +272,7 @@ class Predictor(NamedTuple):
     leaf_values: tuple[NDArray[np.float64], float] | None = None
     stage: BoostedStage | None = None
 
-    def nothing_yet(self, rows: int) -> PartialVotes:
+    def no_votes(self, rows: int) -> PartialVotes:
         """Return the votes of this many rows before the first group of trees."""
         leaves = np.empty((rows, self.trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else new_spread(rows)
@@ -364,7 +364,7 @@ class Predictor(NamedTuple):
         for first in starts:
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
-            sums = self.nothing_yet(last - first) if before is None else before.part(first, last)
+            sums = self.no_votes(last - first) if before is None else before.rows(first, last)
             self._add_votes(router, inputs, sums)
             if predictions is not None and predictions.value is None:
                 self._put_classes(router, inputs, sums.votes, numbers, predictions, first)

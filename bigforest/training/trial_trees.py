@@ -26,7 +26,7 @@ from bigforest.execution.executor import in_order
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import LeftOut
-from bigforest.forest.nodes import TreeArrays, answers_of
+from bigforest.forest.nodes import TreeArrays, node_predictions
 from bigforest.grow.forest import compile_for, forget_shared, grow_trees
 from bigforest.grow.memory_model import cut_bytes, extra_bytes, tree_bytes
 from bigforest.grow.needed_kernels import kernels_of
@@ -96,7 +96,7 @@ class TrialTrees(NamedTuple):
     @property
     def answers(self) -> NDArray[np.float64]:
         """Prediction of each node, float64 [nodes, outputs]: its class shares, or its mean."""
-        return answers_of(self.trees.counts, self.trees.value)
+        return node_predictions(self.trees.counts, self.trees.value)
 
 
 def try_each(
