@@ -86,7 +86,8 @@ def open_source(
     if not source.rows and not reading.empty:
         where = data if isinstance(data, str | Path) else source.name
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
-    narrowed = {name: _narrowed(source, name) for name in source.schema if reading.needs(name)}
+    compared = (name for name in source.schema if reading.needs(name) and name not in reading.kept)
+    narrowed = {name: _narrowed(source, name) for name in compared}
     # Other libraries hold integers with missing values as floats, and databases as decimals.
     coded = [
         name

@@ -135,8 +135,8 @@ class Reading(NamedTuple):
     categories columns of whole numbers that are categories: floats are read as integers, if all of them are whole.
     empty      True if a table may have no rows.
     target     name of the column of y in a pair (X, y); None for the name that y has, or "target" if it has none.
-    kept       columns of CSV and NDJSON files whose text is needed: if the values are parsed, a column of the original
-               text is added, named by `text_name`.
+    kept       columns that are copied, so their types are not changed. Those of CSV and NDJSON are copied as text: if
+               their values are parsed, a column of the original text is added, named by `text_name`.
     usual      separator of the training table, used for new files if it divides their header; None if not known.
     gaps       features with missing values in training, each with the column that had it. If no row of NDJSON files, or
                of a list of mappings, has such a feature, it is a column without values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,25 @@ def test_ndjson__without_rows_is_an_empty_file(tmp_path: Path) -> None:
     assert (tmp_path / "none.csv").read_text() == "y,prediction\n"
     with pytest.raises(bigforest.DataError, match="the file is empty"):
         bigforest.train(tmp_path / "part-0.ndjson", "y")
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_keep__numbers_of_more_than_64_bits(place: str, tmp_path: Path) -> None:
+    """Also where float64 holds all values."""
+    columns = {
+        "whole": pl.Series([2**100] * 60, dtype=pl.Int128),
+        "decimal": pl.Series([Decimal(2**70)] * 60, dtype=pl.Decimal(38, 0)),
+        "x": pl.Series([Decimal("0.1"), Decimal("0.2")] * 30, dtype=pl.Decimal(38, 20)),
+    }
+    table = pl.DataFrame({**columns, "y": ["p", "q"] * 30})
+    forest = bigforest.train(table.select("x", "y"), "y", trees=3)
+    table.write_parquet(tmp_path / "t.parquet")
+    data = table if place == "memory" else tmp_path / "t.parquet"
+    for ending in ("csv", "parquet"):
+        bigforest.predict_file(forest, data, tmp_path / f"p.{ending}", keep=[*columns])
+    assert (tmp_path / "p.csv").read_text().splitlines()[1] == f"{2**100},{2**70},0.10000000000000000000,p"
+    found = pl.read_parquet(tmp_path / "p.parquet")
+    assert found.select("decimal", "x", "prediction").equals(forest.predict(table, keep=["decimal", "x"]))
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "ndjson"])
