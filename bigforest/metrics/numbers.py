@@ -88,6 +88,7 @@ class NumberSums:
         self._weight = ExactSum()
         self._origin = origin
         self._sums = [ExactSum() for _ in range(4)]  # targets, their squares, squared errors, absolute errors
+        self._least, self._most = np.inf, -np.inf  # targets
         self._deviance = ExactSum() if poisson else None
 
     def add(
@@ -95,6 +96,8 @@ class NumberSums:
     ) -> None:
         """Add rows: targets and predictions, all finite, and weights (only if there is a `total`)."""
         self.rows += truth.size
+        self._least = min(self._least, float(truth.min(initial=np.inf)))
+        self._most = max(self._most, float(truth.max(initial=-np.inf)))
         centred, error = truth - self._origin, truth - prediction
         share: Any = 1.0
         if weight is not None and self._total is not None:
@@ -111,6 +114,7 @@ class NumberSums:
 
     def join(self, other: NumberSums) -> None:
         self.rows += other.rows
+        self._least, self._most = min(self._least, other._least), max(self._most, other._most)
         self._weight.join(other._weight)
         for ours, theirs in zip(self._sums, other._sums, strict=True):
             ours.join(theirs)
@@ -123,7 +127,8 @@ class NumberSums:
         """Return the metrics; there must be rows."""
         total, squares, squared, absolute = (part.value for part in self._sums)
         weight = Fraction(self.rows) if self._total is None else self._weight.value
-        spread = squares - total**2 / weight
+        # The squares of equal targets are rounded, so their difference from the square of the mean is not 0.
+        spread = squares - total**2 / weight if self._least < self._most else Fraction(0)
         explained = 1 - squared / spread if spread > 0 else Fraction(squared == 0)
         r2 = float(explained) if self.rows > 1 else None
         deviance = None if self._deviance is None else float(self._deviance.value / weight)

@@ -171,3 +171,16 @@ def test_number_metrics__one_row_has_no_r2() -> None:
     sums = NumberSums(0.0)
     sums.add(np.array([5.0]), np.array([5.0]))
     assert (sums.result().r2, sums.result().mse) == (None, 0.0)
+
+
+@pytest.mark.parametrize("weight", [None, np.array([1, 3, 2, 5, 1, 1, 4])], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize(("error", "wanted"), [(0.5, 0.0), (0.0, 1.0)])
+@pytest.mark.parametrize("target", [0.3, -7.7, 1e6 + 0.1])
+def test_number_sums__r2_of_equal_targets(target: float, error: float, wanted: float, weight: Any) -> None:
+    """The rounding of the squares was the variance, and R2 -1e17."""
+    truth = np.full(7, target)
+    parts = [NumberSums(1.7, None if weight is None else 17) for _ in range(2)]
+    for sums, rows in zip(parts, (slice(0, 3), slice(3, 7)), strict=True):
+        sums.add(truth[rows], truth[rows] + error, None if weight is None else weight[rows])
+    parts[0].join(parts[1])
+    assert parts[0].result().r2 == wanted
