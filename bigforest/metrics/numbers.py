@@ -45,7 +45,8 @@ def poisson_deviances(truth: NDArray[np.float64], prediction: NDArray[np.float64
     """
     with np.errstate(all="ignore"):
         logs = truth * np.log(np.where(truth == 0.0, 1.0, truth / prediction))
-        return np.where((truth >= 0.0) & (prediction > 0.0), 2.0 * (logs - truth + prediction), np.nan)
+        deviances = np.maximum(2.0 * (logs - truth + prediction), 0.0)  # below 0 only by rounding
+        return np.where((truth >= 0.0) & (prediction > 0.0), deviances, np.nan)
 
 
 class ExactSum:

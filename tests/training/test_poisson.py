@@ -142,3 +142,13 @@ def test_train__takes_targets_far_from_zero() -> None:
     gains = [nodes["gain"].drop_nulls().to_numpy() for nodes in trees]
     assert gains[0].size == 3
     assert gains[1] * 2e4 == pytest.approx(gains[0], rel=1e-3)
+
+
+def test_train__takes_targets_that_the_features_tell() -> None:
+    """Deviances of right predictions were rounded below 0, and the forest called damaged."""
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 3, 300)
+    frame = pl.DataFrame({"x": x, "z": draw.normal(size=300), "y": np.array([0.1, 0.7, 0.3])[x]})
+    forest = bf.train(frame, "y", impurity="poisson", mtry="all", min_leaf=1, trees=60, seed=1, refine="off")
+    assert 0.0 <= forest.oob.metrics["poisson_deviance"][0] < 1e-15
+    assert all(0.0 <= loss < 1e-2 for loss in forest.shrinkage.losses)
