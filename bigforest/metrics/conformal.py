@@ -35,6 +35,8 @@ _BIN_ERRORS = 10
 # Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1, this value has the narrowest
 # intervals on the data sets "choose" of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
+# Bound of the rounding error of a spread, as a share of the largest prediction.
+_ROUNDING = 2.0**-49
 # A risk is rounded to a fraction with a denominator of at most _RISK_PARTS, so that rows and errors are compared as
 # 64-bit integers.
 _RISK_PARTS = 10**9
@@ -119,6 +121,8 @@ def fit_intervals(
     check_enough_rows(rows, coverage)
     order = np.argsort(prediction, kind="stable")
     scale = 0.0 if spread is None else float(spread.mean())
+    if scale <= _ROUNDING * float(np.abs(prediction).max()):
+        scale = 0.0  # the trees agree, and differ by rounding alone
     values, errors = prediction[order], np.abs(truth - prediction)[order]
     if spread is not None and scale:
         errors = errors / difficulty(spread[order], scale)

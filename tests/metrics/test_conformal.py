@@ -86,13 +86,21 @@ def test_fit_intervals__by_spread_as_the_oracle(
     values = sorted(set(prediction))[:50]
     new = draw.random(len(values)) * largest
     fitted = fit_intervals(np.array(prediction), np.array(truth), float(coverage), spread)
-    assert (fitted.scale > 0.0) == bool(spread.any())
+    assert (fitted.scale > 0.0) == bool(spread.mean() > 2.0**-49 * max(map(abs, prediction)))
     found = fitted.bounds(np.array(values), new)
     expected = [
         list(naive.interval(prediction, truth, coverage, value, spread.tolist(), float(own)) or ())
         for value, own in zip(values, new, strict=True)
     ]
     assert np.allclose(found, np.array(expected), rtol=1e-12)
+
+
+def test_fit_intervals__rounding_is_no_spread() -> None:
+    """The trees agree: widths followed the last bits of their means, some intervals were four times as wide."""
+    prediction = np.array([-7.7, 3.3, 1.1] * 20)
+    found = fit_intervals(prediction, prediction + 0.1, 0.9, np.array([0.0, 2.2e-16, 1e-16] * 20))
+    low, high = found.bounds(prediction[:3], np.array([2.2e-16, 0.0, 0.0])).T
+    assert not found.by_spread and high - low == pytest.approx([0.2] * 3)
 
 
 def test_fit_intervals__several_bins_of_which_the_wide_ones_are_wide() -> None:

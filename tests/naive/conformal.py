@@ -44,6 +44,8 @@ def interval(
     cut = bins(predictions, coverage)
     own = next((one for one in cut if value <= one[-1]), cut[-1]) if predictions else []
     scale = float(np.mean(spreads)) if spreads else 0.0
+    if scale <= 2.0**-49 * max(map(abs, predictions), default=0.0):  # rounding
+        scale = 0.0
     hard = [one / scale + 1.0 if scale else 1.0 for one in spreads or [0.0] * len(predictions)]
     rows = zip(predictions, truths, hard, strict=True)
     radius = bound([abs(truth - guess) / by for guess, truth, by in rows if own[0] <= guess <= own[-1]], coverage)
