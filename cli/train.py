@@ -236,11 +236,11 @@ def _plan_lines(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
 
     compiling  seconds of compiling kernels, which are part of the time.
     """
-    of_it = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
+    included = f", including {duration(compiling)} to compile kernels, once per machine" if compiling else ""
     return [
         ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
         ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-        ("time", f"about {duration(facts['seconds'])}{of_it}"),
+        ("time", f"about {duration(facts['seconds'])}{included}"),
         ("verdict", _verdict(facts)),
     ]
 

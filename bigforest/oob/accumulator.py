@@ -41,7 +41,7 @@ class OobAccumulator(NamedTuple):
     def rows(self, start: int, stop: int) -> OobAccumulator:
         return OobAccumulator._make(array[start:stop] for array in self)
 
-    def put(self, other: OobAccumulator) -> None:
+    def copy_from(self, other: OobAccumulator) -> None:
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 

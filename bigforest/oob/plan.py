@@ -152,10 +152,11 @@ def choose_oob(
     term_bytes  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
     """
     total, largest = int(sizes.sum()), int(sizes.max())
-    step, together = min(step_rows(shape.classes), shape.rows), min(_GROUP_TREES, kept_trees(shape, config))
+    step = min(step_rows(shape.classes), shape.rows)
+    group_trees = min(_GROUP_TREES, kept_trees(shape, config))
     writing, scores = _writing_bytes(shape), _score_bytes(shape, limited=True)
     reporting = writing + scores + resources.workers * _losses_bytes(shape, config, lambdas)
-    routing = _routing_bytes(shape, total // NODE_BYTES, together, resources.workers) + term_bytes
+    routing = _routing_bytes(shape, total // NODE_BYTES, group_trees, resources.workers) + term_bytes
     fixed = BASE_BYTES + max(routing, reporting) + kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     row_bytes = _row_bytes(shape, lambdas)
@@ -171,7 +172,7 @@ def choose_oob(
         most_rows = (room - fitting) // row_bytes
         rows = shape.rows if most_rows >= shape.rows else max(step, most_rows // step * step)
         group = min(total, room - rows * row_bytes)
-    return OobPlan(group, together, rows, MemoryEstimate("oob", fixed + group + rows * row_bytes, smallest))
+    return OobPlan(group, group_trees, rows, MemoryEstimate("oob", fixed + group + rows * row_bytes, smallest))
 
 
 def _writing_bytes(shape: Shape) -> int:
@@ -191,12 +192,12 @@ def _row_bytes(shape: Shape, lambdas: int) -> int:
     return truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
 
 
-def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int:
-    """Return the bytes of routing rows through `together` trees at a time; nodes: upper bound of all trees' nodes."""
+def _routing_bytes(shape: Shape, nodes: int, trees: int, workers: int) -> int:
+    """Return the bytes of routing rows through some trees at a time; nodes: upper bound of the nodes of all trees."""
     block_rows = min(shape.rows, BLOCK_ROWS)
     cells = min(CHUNK_BYTES, 8 * shape.features * block_rows)
     tiles = 2 * max(cells, tile_bytes(shape.features))  # a tile, and the values that fill it
-    finding = tiles + _ROW_TREE_BYTES * together * block_rows
+    finding = tiles + _ROW_TREE_BYTES * trees * block_rows
     # Thresholds are replaced by codes before rows are routed.
     replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     return replacing + workers * max(finding, loading_bytes(nodes, shape.classes))

@@ -229,7 +229,7 @@ def tally_further(
     accumulator = no_votes(end - begin, spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
         piece = accumulator.rows(start, start + step)
-        piece.put(read_tally(path, piece.voters.size, spec))
+        piece.copy_from(read_tally(path, piece.voters.size, spec))
     changes = _tally(work, begin, end, accumulator, None)
     starts = range(0, end - begin, step)
     return [write_tally(accumulator.rows(start, start + step), work.folder) for start in starts], changes

@@ -64,7 +64,7 @@ _STRETCH = 1 << 16
 _MAX_WEIGHT = 2.0**62
 
 
-def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+def _weighing_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes of a task except for its nodes, and the bytes of its nodes, which may be mapped."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
@@ -73,7 +73,7 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    task, nodes = _bytes(shape, config)
+    task, nodes = _weighing_bytes(shape, config)
     smallest = BASE_BYTES + task + min(nodes, FITTING_BYTES)
     whole = BASE_BYTES + task + nodes
     mapped = resources.memory is not None and whole > resources.memory
@@ -90,7 +90,7 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
     The parts do not depend on the resources. Raises DataError if a bag weighs too much.
     """
     store, config, resources = job.store, job.config, job.resources
-    need, whole = weigh_estimate(store.shape, config, resources), sum(_bytes(store.shape, config))
+    need, whole = weigh_estimate(store.shape, config, resources), sum(_weighing_bytes(store.shape, config))
     mapped = need.scratch > 0
     executor = resources.executor(1 if mapped else tasks_at_once(whole, resources))
     with TemporaryFolder(resources.scratch) as folder:

@@ -279,14 +279,16 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         scans = typed.scans
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
-    def spooled(scans: Sequence[Scan]) -> list[Path]:
-        parts = [scan.select(columns_named(scans[0][1])) for scan, _ in scans]
-        for place, part in enumerate(parts):
-            parts[place] = part.with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
+    def spool(of_files: Sequence[Scan]) -> list[Path]:
+        names = columns_named(of_files[0][1])
+        parts = [
+            scan.select(names).with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
+            for place, (scan, _) in enumerate(of_files)
+        ]
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, path)
 
     try:
-        copies = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
+        copies = _spool_csv(files, scans, reading.separator, spool) if kind == "CSV" else spool(scans)
     except DataError:
         if kind == "NDJSON":
             check_kinds(files)
@@ -438,15 +440,15 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
     return spool_frames(frames(), scratch)
 
 
-def _spooled_csv(
-    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
+def _spool_csv(
+    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spool: Callable[[Sequence[Scan]], list[Path]]
 ) -> list[Path]:
     """Copy CSV files to Parquet, without blank lines. Raises DataError naming a line with too few or too many values.
 
-    spooled  function that copies scans to Parquet and returns the files.
+    spool  function that copies scans to Parquet and returns the files.
     """
     try:
-        copies = spooled(scans)
+        copies = spool(scans)
     except DataError:
         for file in files:
             blank_lines(file, separator, unread=True)
@@ -461,7 +463,7 @@ def _spooled_csv(
         return copies
     for file in copies:
         file.unlink()
-    return spooled([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
+    return spool([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
