@@ -453,6 +453,9 @@ def _spool_csv(
         for file in files:
             blank_lines(file, separator, unread=True)
         raise
+    if _has_line_ends(copies):  # of values in quotes, or because quotes that are not doubled enclose rows
+        for file in files:
+            blank_lines(file, separator, unread=True)
     last = columns_named({list(schema)[-1] for _, schema in scans})
     if not sum(scan_parquet(copies).select(last).null_count().collect().row(0)):
         return copies  # a line that ends too early would lack a value there
@@ -464,6 +467,14 @@ def _spool_csv(
     for file in copies:
         file.unlink()
     return spool([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
+
+
+def _has_line_ends(copies: Sequence[Path]) -> bool:
+    """Return True if a value of text in these Parquet files has an end of a line."""
+    rows = scan_parquet(copies)
+    texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
+    found = columns_named(texts).str.contains("\n", literal=True).any()
+    return bool(texts) and any(rows.select(found).collect(engine="streaming").row(0))
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:

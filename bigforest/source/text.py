@@ -569,11 +569,11 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
     """Return the rows of a CSV file, numbered from 0, that are blank lines: Polars reads them as rows without values.
 
-    unread  True if Polars has refused the file.
+    unread  True if Polars has refused the file, or may have read several lines as one value.
 
     In a table of one column, blank lines are missing values, and none is returned. Raises DataError naming the first
-    line with too few values, which Polars would complete silently. If `unread`, this error also names a line with too
-    many values or with a stray quote, or a byte that is not UTF-8.
+    line with too few values, which Polars would complete silently, or with a carriage return alone at its end. If
+    `unread`, this error also names a line with too many values or with a stray quote, or a byte that is not UTF-8.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
@@ -584,6 +584,10 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
             before = reader.line_num
             for number, row in enumerate(reader):
                 one_line, before = reader.line_num == before + 1, reader.line_num
+                if line.endswith("\r"):  # no end of a line for Polars
+                    raise DataError(
+                        f"{file}: line {before} ends with a carriage return alone; replace it by a line feed or drop it"
+                    )
                 if unread and one_line and line.count('"') % 2:
                     raise DataError(
                         f"{file}: line {before} has a quote within a value; quote the value, and write the quote twice"
