@@ -113,27 +113,27 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     with TemporaryFolder(resources.scratch) as folder, ExitStack() as stages:
         progress = stages.enter_context(stage("oob", steps, "trees", listener))
         leaves.find_missing(progress.advance, folder)
-        work = TallyInputs(
+        tally_inputs = TallyInputs(
             store,
             config,
             groups=leaves.groups(),
-            amounts=tried,
+            lambdas=tried,
             workers=resources.workers,
             folder=folder,
-            stays=len(ranges) == 1 and not executor.remote,
-            fitting=leaves.plan.group_bytes,
+            in_memory=len(ranges) == 1 and not executor.remote,
+            most_bytes=leaves.plan.group_bytes,
             loss=number_loss(store, config),
             votes=read_tree_votes(directory, Header(store.spec, config)),
             powers=powers_to_try(config, width),
         )
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
-            losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, work)
+            losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, tally_inputs)
             total = reduce(ChoiceLosses.plus, losses, no_losses(len(tried)))
-            shrinkage = choose(Shrinkage, tried, total, work.loss.unit)
-            work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
-        tallied = _over_ranges(executor, ranges, progress.advance, tally_range, work)
-        tallies, changes, power = _add_up_votes(tallied, work)
+            shrinkage = choose(Shrinkage, tried, total, tally_inputs.loss.unit)
+            tally_inputs = tally_inputs._replace(lambdas=leaf_lambdas(config, shrinkage.amount))
+        tallied = _over_ranges(executor, ranges, progress.advance, tally_range, tally_inputs)
+        tallies, changes, power = _add_up_votes(tallied, tally_inputs)
         if not config.keep_votes:
             remove_files([path for file in leaves.files for path in file.paths])
         scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
@@ -168,7 +168,7 @@ def _over_ranges(
     ranges: Sequence[tuple[int, int]],
     advance: Callable[[int], None],
     task: Callable[..., Result],
-    work: TallyInputs,
+    tally_inputs: TallyInputs,
 ) -> Iterator[Result]:
     """Yield the result of a task of tally.py for each range of rows, in order. A cluster runs several at a time.
 
@@ -176,23 +176,24 @@ def _over_ranges(
     advance  function that is called with the number of trees whose votes were added up on a range
     """
     remote = executor.remote
-    for result in executor.map(task, [(*rows, None if remote else advance) for rows in ranges], (work,)):
+    for result in executor.map(task, [(*rows, None if remote else advance) for rows in ranges], (tally_inputs,)):
         yield result
         if remote:
-            advance(work.config.trees)
+            advance(tally_inputs.config.trees)
 
 
 def _add_up_votes(
-    ranges: Iterable[TalliedRange], work: TallyInputs
+    ranges: Iterable[TalliedRange], tally_inputs: TallyInputs
 ) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
     """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the chosen power."""
     tallies: list[RangeTally] = []
-    changes, losses = np.zeros((3, work.config.trees), np.int64), no_losses(len(work.powers))
+    changes, losses = np.zeros((3, tally_inputs.config.trees), np.int64), no_losses(len(tally_inputs.powers))
     for tallied in ranges:
         tallies += tallied.tallies
         changes += tallied.changes
         losses = losses if tallied.losses is None else losses.plus(tallied.losses)
-    return tallies, changes, choose(Power, work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
+    powers = tally_inputs.powers
+    return tallies, changes, choose(Power, powers, losses) if len(powers) > 1 else Power(powers[0])
 
 
 def _sampled_rows(

@@ -73,25 +73,25 @@ Advance = Callable[[int], None] | None
 class TallyInputs(NamedTuple):
     """Data shared by the tasks of a report.
 
-    groups   groups of files of leaves whose ballots are loaded together, in the order of their trees
-    amounts  lambdas by which leaves are shrunk, in rows; empty for leaves as grown
-    workers  threads of a process
-    folder   scratch folder
-    stays    True to keep tallies in memory, False to write them to files in `folder`
-    fitting  most bytes of ballots in memory
-    loss     loss of predicted numbers
-    votes    weights of the votes of the trees, float64 [trees]; None if all trees have the same weight
-    powers   powers of class shares to evaluate; a single one if the power is not chosen
+    groups      groups of files of leaves whose ballots are loaded together, in the order of their trees
+    lambdas     lambdas by which leaves are shrunk, in rows; empty for leaves as grown
+    workers     threads of a process
+    folder      scratch folder
+    in_memory   True to keep tallies in memory, False to write them to files in `folder`
+    most_bytes  most bytes of the ballots of a file in memory; more are mapped
+    loss        loss of predicted numbers
+    votes       weights of the votes of the trees, float64 [trees]; None if all trees have the same weight
+    powers      powers of class shares to evaluate; a single one if the power is not chosen
     """
 
     store: Store
     config: TrainConfig
     groups: list[list[LeafFile]]
-    amounts: tuple[float, ...]
+    lambdas: tuple[float, ...]
     workers: int
     folder: Path
-    stays: bool
-    fitting: int
+    in_memory: bool
+    most_bytes: int
     loss: NumberLoss
     votes: NDArray[np.float64] | None = None
     powers: tuple[float, ...] = (1.0,)
@@ -188,34 +188,36 @@ class _TallyPiece(NamedTuple):
         return sound and add_spread(leaves._replace(ballot=ballots.grown), ballots.unshrunk, tally.spread)
 
 
-def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
+def lambda_losses(inputs: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
     """Task: return the losses of rows `begin` to before `end` with each lambda."""
-    store, votes, cuts = work.store, no_votes_by_lambda(len(work.amounts), end - begin), _cut(work, begin, end)
+    store, votes, cuts = inputs.store, no_votes_by_lambda(len(inputs.lambdas), end - begin), _cut(inputs, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.rows(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
-    _add_up(work, cuts, pieces, advance)
-    return losses_by_lambda(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
+    _add_up(inputs, cuts, pieces, advance)
+    return losses_by_lambda(
+        store, begin, votes, inputs.loss, held_out_of(store, inputs.config, begin, end), inputs.workers
+    )
 
 
-def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
+def tally_range(inputs: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
     """Task: return the votes on rows `begin` to before `end`."""
-    accumulator = no_votes(end - begin, work.store.spec)
-    changes = _tally(work, begin, end, accumulator, advance)
+    accumulator = no_votes(end - begin, inputs.store.spec)
+    changes = _tally(inputs, begin, end, accumulator, advance)
     losses = None
-    if len(work.powers) > 1:
-        held = held_out_of(work.store, work.config, begin, end)
-        losses = losses_by_power(work.store, begin, accumulator, work.powers, held, work.workers)
-    if work.stays:
+    if len(inputs.powers) > 1:
+        held = held_out_of(inputs.store, inputs.config, begin, end)
+        losses = losses_by_power(inputs.store, begin, accumulator, inputs.powers, held, inputs.workers)
+    if inputs.in_memory:
         return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
     pieces = ((start, stop, accumulator.rows(start - begin, stop - begin)) for start, stop in pairwise(cuts))
-    tallies = [RangeTally(start, stop, write_tally(piece, work.folder)) for start, stop, piece in pieces]
+    tallies = [RangeTally(start, stop, write_tally(piece, inputs.folder)) for start, stop, piece in pieces]
     return TalliedRange(tallies, changes, losses)
 
 
 def tally_further(
-    work: TallyInputs, begin: int, end: int, before: Sequence[Path]
+    inputs: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
     """Task: add the votes of further trees on some rows.
 
@@ -224,59 +226,61 @@ def tally_further(
     Return files of the votes of earlier and further trees, one for every `step_rows` rows, and the changes, see
     TalliedRange.
     """
-    spec = work.store.spec
+    spec = inputs.store.spec
     step = step_rows(spec.target.answer_width)
     accumulator = no_votes(end - begin, spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
         piece = accumulator.rows(start, start + step)
         piece.copy_from(read_tally(path, piece.voters.size, spec))
-    changes = _tally(work, begin, end, accumulator, None)
+    changes = _tally(inputs, begin, end, accumulator, None)
     starts = range(0, end - begin, step)
-    return [write_tally(accumulator.rows(start, start + step), work.folder) for start in starts], changes
+    return [write_tally(accumulator.rows(start, start + step), inputs.folder) for start in starts], changes
 
 
-def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance) -> NDArray[np.int64]:
+def _tally(
+    inputs: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance
+) -> NDArray[np.int64]:
     """Add the votes of all trees on rows `begin` to before `end` to `accumulator`. Return the changes, see
     TalliedRange."""
-    store, cuts = work.store, _cut(work, begin, end)
-    changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
+    store, cuts = inputs.store, _cut(inputs, begin, end)
+    changes = np.zeros((len(cuts) - 1, 3, inputs.config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers
     pieces = [
         _TallyPiece(
-            store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), work.loss, counts
+            store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), inputs.loss, counts
         )
         for (start, stop), counts in zip(pairwise(cuts), changes, strict=True)
     ]
-    _add_up(work, cuts, pieces, advance)
+    _add_up(inputs, cuts, pieces, advance)
     return changes.sum(axis=0)
 
 
-def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
+def _cut(inputs: TallyInputs, begin: int, end: int) -> list[int]:
     """Cut a range into pieces of whole chunks. Return the begin of each piece, and the end of the last one."""
-    step = -(-(end - begin) // (PIECES * work.workers * work.chunk_rows)) * work.chunk_rows
+    step = -(-(end - begin) // (PIECES * inputs.workers * inputs.chunk_rows)) * inputs.chunk_rows
     return [*range(begin, end, step), end]
 
 
 def _add_up(
-    work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
+    inputs: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
     """Add the votes of the trees, in their order, to the pieces, whose rows are divided by `cuts` (`_cut`)."""
-    for group in work.groups:
-        ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
-        tasks = [(work, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
-        map_on_threads(_add_piece, tasks, work.workers)
+    for group in inputs.groups:
+        ballots = map_on_threads(_load_ballots, [(inputs, file) for file in group], inputs.workers)
+        tasks = [(inputs, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
+        map_on_threads(_add_piece, tasks, inputs.workers)
         del ballots, tasks  # free them before the next ballots are loaded
         if advance is not None:
             advance(sum(len(file.trees) for file in group))
 
 
 def _add_piece(
-    work: TallyInputs, group: Sequence[_LeafBallots], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
+    inputs: TallyInputs, group: Sequence[_LeafBallots], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
 ) -> None:
-    (start, stop), step = rows, work.chunk_rows
+    (start, stop), step = rows, inputs.chunk_rows
     for ballots in group:
         file = ballots.file
-        trees = min(len(file.trees), work.config.trees - file.trees.start)
+        trees = min(len(file.trees), inputs.config.trees - file.trees.start)
         with file.leaves.reading() as opened:
             for first in range(start, stop, step):
                 chunk = file.chunk(opened, first // step)
@@ -289,26 +293,26 @@ def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
     return RoutedRows(chunk.rows, chunk.leaves, ends, ballots.first, ballots.ballot)
 
 
-def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
+def _load_ballots(inputs: TallyInputs, file: LeafFile) -> _LeafBallots:
     """Load the ballots of a file, shrunk by the lambdas, and convert class counts to votes. Map ballots that do not fit
     in memory."""
-    spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
+    spec, lambdas = inputs.store.spec, np.array(inputs.lambdas) / inputs.store.spec.weight_unit
     nodes, impure = np.array(file.ballot_sizes(spec), np.int64)[:, None]
-    fits = loaded_bytes(nodes, impure, spec.target.answer_width, amounts.size)[0] <= work.fitting
-    with local_workdir(work.folder) as folder:
+    fits = loaded_bytes(nodes, impure, spec.target.answer_width, lambdas.size)[0] <= inputs.most_bytes
+    with local_workdir(inputs.folder) as folder:
         make: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)
         grown = file.ballots(spec, mapped=not fits)
         ballot, mixed, unshrunk, begins = grown.ballot, grown.mixed, None, list[int]()
-        if amounts.size:
-            shrunk = shrunk_leaves(grown, amounts, make)
+        if lambdas.size:
+            shrunk = shrunk_leaves(grown, lambdas, make)
             if shrunk is None:
                 raise _mismatch(file)
             ballot, mixed, begins = shrunk.ballot, shrunk.value, shrunk.begins.tolist()
-        mixed = _converted(mixed, lambda values: leaf_votes(values, work.config.vote), make)
-        if begins and work.votes is not None:
+        mixed = _converted(mixed, lambda values: leaf_votes(values, inputs.config.vote), make)
+        if begins and inputs.votes is not None:
             for tree, (begin, end) in zip(file.trees, pairwise(begins), strict=True):
-                mixed[begin:end] *= work.votes[tree]
-        if spec.target.is_regression and amounts.size < 2:
+                mixed[begin:end] *= inputs.votes[tree]
+        if spec.target.is_regression and lambdas.size < 2:
             unshrunk = _converted(grown.mixed, lambda values: values[:, 0] - spec.target.offset, make)
     return _LeafBallots(file, grown.first, ballot, mixed, grown.ballot, unshrunk)
 

@@ -201,20 +201,20 @@ class OobMonitor:
         leaves = OobTrees(self._job, len(lambdas), parts)
         leaves.find_missing(lambda _: None, self._folder.path)
         ranges, groups = leaves.ranges(), leaves.groups()
-        work = TallyInputs(
+        inputs = TallyInputs(
             store,
             config,
             groups=groups,
-            amounts=lambdas,
+            lambdas=lambdas,
             workers=resources.workers,
             folder=self._folder.path,
-            stays=False,
-            fitting=leaves.plan.group_bytes,
+            in_memory=False,
+            most_bytes=leaves.plan.group_bytes,
             loss=number_loss(store, config),
         )
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
-        for written, changes in executor.map(tally_further, tasks, (work,)):
+        for written, changes in executor.map(tally_further, tasks, (inputs,)):
             self._files += written
             self._changes += changes
         for file in before:
