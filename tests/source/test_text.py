@@ -306,11 +306,11 @@ def test_csv__a_validation_set_is_read_as_the_training_table(tmp_path: Path) -> 
         bf.train(tmp_path / "all.csv", "y", trees=3, validate=tmp_path / "none.csv", out=tmp_path / "f")
 
 
-@pytest.mark.parametrize("odd", ['"5" pipe",1.5,p', '"a",1.5,"p'])
-def test_csv__quotes_that_enclose_rows_are_refused(odd: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("odd", [('"5" pipe",1.5,p', '"5" pipe",1.5,p'), ('"a",1.5,"p', '"a",1.5,p"')])
+def test_csv__quotes_that_enclose_rows_are_refused(odd: tuple[str, str], tmp_path: Path) -> None:
     """Polars reads the rows between two such lines as one value."""
     lines = [f'"item {row % 5}",{row},{"pq"[row % 2]}' for row in range(60)]
-    lines[20] = lines[30] = odd
+    lines[20], lines[30] = odd
     (tmp_path / "t.csv").write_text("\n".join(["name,v,y", *lines, ""]))
     with pytest.raises(DataError, match=r"t\.csv: line 2[23] .*; mend its quotes"):
         read(tmp_path / "t.csv")
@@ -321,9 +321,7 @@ def test_csv__quotes_that_enclose_rows_are_refused(odd: str, tmp_path: Path) -> 
 
 def test_csv__lines_that_end_with_a_carriage_return_after_the_line_feed(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n\r" + "1,x\n\r2,y\n\r" * 30, newline="")
-    with pytest.raises(
-        DataError, match="line 2 ends with a carriage return alone; replace it by a line feed, or drop it"
-    ):
+    with pytest.raises(DataError, match="line 2 ends with a carriage return alone; replace it by a line feed"):
         read(tmp_path / "t.csv")
 
 
