@@ -87,7 +87,7 @@ EXPLAIN = {
         "--feature",
     ),
     "grid": option(int, "N", "Maximum number of values at which a feature is varied.", default=20),
-    "individual": option(int, "N", "Number of sampled rows whose own curves are kept too.", default=0),
+    "individual": option(int, "N", "Number of sampled rows for which the curve of dependence is kept, too.", default=0),
     "sample": option(
         int,
         "N",
@@ -141,8 +141,9 @@ def explain(
 ) -> Facts:
     """Explain the predictions of a forest, as tables in a folder.
 
-    Without options for parts, the fast ones are computed. Finished tables are kept when a run is repeated. --plan only
-    shows an estimate, accurate within a factor of two or three for the time, and exits with 1 if the run does not fit.
+    Options under Parts select what is computed; without them, the fast parts are. Finished tables are kept when a run
+    is repeated. --plan only shows an estimate, whose time is accurate within a factor of two or three, and exits with 1
+    if the run does not fit.
 
     Example: bigforest explain flights.forest flights.parquet --permutation --out why
     """

@@ -18,7 +18,7 @@ from .running import table_of
 # Panels of --help, in this order.
 COLUMNS = "columns"
 RUN = "run"
-PANELS = ("arguments", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
+PANELS = ("arguments", "parts", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
 
 
 # Values of the options of a group that the user gave, by their names in the API.

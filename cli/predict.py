@@ -62,7 +62,7 @@ PREDICT = {
     "coverage_by": option(
         str,
         "COL",
-        "With --coverage: calibrate each category of this column separately. DATA and the training table have the "
+        "With --coverage: calibrate each category of this column separately. DATA and the training table must have the "
         "column.",
     ),
     "jackknife": flag(

@@ -237,7 +237,8 @@ def command_line() -> str:
     """The options of the command line: a module, so that asking for --help imports nothing of the package."""
     panels = [one for panel in PANELS for one in OPTIONS.values() if one.option.panel == panel]
     store = f"({', '.join(map(literal, _STORE))})"
-    parts = "\n".join(f'    "{name}": flag({literal(one.help)}, "--{name}"),' for name, one in SECTIONS.items())
+    flags = (f'"{name}": flag({literal(one.help)}, "--{name}", panel="parts"),' for name, one in SECTIONS.items())
+    parts = "\n".join(f"    {line}" for line in flags)
     return _MODULE.format(options="\n".join(map(_choice, panels)), store=store, parts=parts)
 
 

@@ -72,7 +72,7 @@ SECTIONS: dict[str, Section] = {
         "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", True, ()
     ),
     "unbiased": Section(
-        "The same on out-of-bag rows, without bias towards features of many values (MDI-oob).",
+        "Decrease of impurity on out-of-bag rows, without bias towards features of many values (MDI-oob).",
         plan_unbiased,
         write_unbiased,
         "out of bag",
@@ -88,7 +88,7 @@ SECTIONS: dict[str, Section] = {
         options=("loss", "groups"),
     ),
     "local": Section(
-        "The same for single rows, given or sampled.",
+        "Permutation importance for single rows, given or sampled.",
         plan_local,
         write_local,
         "out of bag",
