@@ -73,7 +73,8 @@ class TrainOptions:
             "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
             "four times as many features, or half of all, if small forests have a clearly lower out-of-bag error with "
             "this number. With boosting it is always sqrt. The default for regression is half, with `min_leaf` 2. It "
-            "is all, with `min_leaf` 1, if small forests have a lower out-of-bag error with all."
+            "is all, with `min_leaf` 1, if small forests have a lower out-of-bag error with all, and on fewer than 250 "
+            "rows with more features than rows."
         ),
     )
     feature_fraction: float | None = option(

@@ -240,8 +240,7 @@ def variance_ratio(codes: NDArray[np.int64], outputs: Outputs, weight: NDArray[n
 _FEWEST_OF_SOME = 1_000
 _FEWEST = 20
 # With fewer rows than _FEW, the standard error itself is uncertain. More trees are grown, which costs little. For
-# regression the second rule must then be better by two standard errors, unless there are more features than rows: then
-# the first rule is rarely better.
+# regression the second rule must then be better by two standard errors.
 _FEW = 250
 _TREES_OF_FEW = 64
 # Classification with more features than rows: _TREES_OF_FEW trees, and two standard errors. A node that draws the
@@ -264,8 +263,9 @@ _MOST_ERRORS = 1 << 20
 
 def largest_choice(config: TrainConfig, shape: Shape) -> TrainConfig:
     """Return the configuration that needs the most memory among the possible choices."""
-    if chooses_mtry(config, shape.features, shape.rows, shape.classes):
-        config = rules_for(config, shape.features)[-1]
+    features, rows = shape.features, shape.rows
+    if _draws_all(config, features, rows) or chooses_mtry(config, features, rows, shape.classes):
+        config = rules_for(config, features)[-1]
     return replace(config, axes_from=()) if config.chooses_axes else config
 
 
@@ -279,7 +279,11 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
     shape = store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
-    if chooses_mtry(config, shape.features, shape.rows, shape.classes):
+    if _draws_all(config, shape.features, shape.rows):
+        config = rules_for(config, shape.features)[-1]
+        rule = f"{api('mtry')} is all and {api('min_leaf')} {config.min_leaf}"
+        listener(Notice(f"{rule}: there are more features than rows, and half of them often lacks those that matter"))
+    elif chooses_mtry(config, shape.features, shape.rows, shape.classes):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()
     return choose_axes(store, config, resources, listener) if config.chooses_axes else config
@@ -299,12 +303,22 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
 
 def chooses_mtry(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
     """Return True if trial trees choose `mtry` for a table of this size. `config.task` must be known."""
-    is_set = config.mtry is not None or config.feature_fraction is not None
-    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].is_of(base_family(config.family)):
+    if not _is_open(config, features) or _draws_all(config, features, rows):
         return False
     tried = row_count(rows, features, config)
     fewest = _FEWEST_OF_SOME if config.task == "regression" and tried < rows else _FEWEST
     return fewest <= tried and tried * classes <= _MOST_ERRORS
+
+
+def _is_open(config: TrainConfig, features: int) -> bool:
+    """Return True if the family draws features, and the number is not set."""
+    is_set = config.mtry is not None or config.feature_fraction is not None
+    return not (is_set or config.boosts or features < 2) and OPTIONS["mtry"].is_of(base_family(config.family))
+
+
+def _draws_all(config: TrainConfig, features: int, rows: int) -> bool:
+    """Return True if nodes draw all features by default: for regression on few rows with more features."""
+    return config.task == "regression" and rows < min(_FEW, features) and _is_open(config, features)
 
 
 class _Effort(NamedTuple):
@@ -333,7 +347,7 @@ def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
         trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
         return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0, timed=True)
     trees = _TREES_OF_FEW if few else TREES
-    errors = 2.0 if few and features <= rows else 1.0
+    errors = 2.0 if few else 1.0
     return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=errors, timed=False)
 
 

@@ -157,10 +157,9 @@ class TrainingPlan:
         table, shape, config, skipped = self.table, self.shape, self.config, set()
         if isinstance(table, Store):
             skipped.add("encode")
-        if config.chooses_axes or chooses_mtry(config, shape.features, shape.rows, shape.classes):
-            config = largest_choice(config, shape)
-        else:
+        if not (config.chooses_axes or chooses_mtry(config, shape.features, shape.rows, shape.classes)):
             skipped.add("choose")
+        config = largest_choice(config, shape)
         if not config.bootstrap:
             skipped.add("oob")
         if not refines(config, shape.rows, shape.classes):
