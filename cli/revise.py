@@ -63,7 +63,7 @@ def prune(
     on_ties: Annotated[
         str,
         typer.Option(
-            metavar="keep|prune", help="What to do with a subtree that is correct as often as a leaf in its place."
+            metavar="keep|prune", help="Keep or prune a subtree that is correct as often as a leaf in its place."
         ),
     ] = "keep",
     *,
@@ -174,7 +174,12 @@ FORMAT = {
     "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
     "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
     "keep": option(list[str], "COL", "sql: column to copy to the result; repeat for more."),
-    "dialect": option(str, "standard|mysql", "sql: standard for DuckDB, SQLite and PostgreSQL.", default="standard"),
+    "dialect": option(
+        str,
+        "standard|mysql",
+        "sql: standard for DuckDB, SQLite and PostgreSQL; mysql for MySQL and MariaDB.",
+        default="standard",
+    ),
 }
 
 
@@ -191,7 +196,7 @@ def export(
         typer.Option(
             metavar="onnx|treelite|sklearn|sql",
             show_default=False,
-            help="Format of the file. Default: that of the ending of --out.",
+            help="Format of the file. Default: by the ending of --out.",
         ),
     ] = None,
     *,

@@ -137,7 +137,7 @@ class TrainOptions:
         0.0,
         panel=TREES,
         within="[0, inf)",
-        help="Minimum decrease of impurity by a split, times the node's share of the bag.",
+        help="Minimum decrease of impurity by a split, weighted by the node's share of the bag.",
         more="The tree is grown whole and then cut, so training takes no less time.",
     )
     ccp_alpha: float = option(
@@ -157,7 +157,7 @@ class TrainOptions:
         min=2,
         max=MAX_BINS,
         metavar="exact|INT",
-        help="Candidate thresholds per feature: all values, or limits of at most INT bins of about as many rows each.",
+        help="Candidate thresholds per feature: all values (exact), or limits of at most INT bins of about equal size.",
         more="All rows of a value are in one bin.",
     )
     ranks: bool = option(
@@ -170,7 +170,7 @@ class TrainOptions:
         "redraw",
         panel=TREES,
         families=_DRAWING,
-        help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
+        help="A feature that is constant in the node uses up a draw (count), or another one is drawn (redraw).",
     )
     vote: Literal["soft", "hard"] = option(
         "soft",
@@ -316,8 +316,8 @@ class TrainOptions:
         None,
         encodes=True,
         panel=COLUMNS,
-        unset="by the target",
-        help="Type of task. Default: classification for text, booleans and integers like class codes, else regression.",
+        unset="classification for text, booleans, dates and integers like class codes; otherwise regression",
+        help="Type of task.",
     )
     categories: tuple[str, ...] = option(
         (),
