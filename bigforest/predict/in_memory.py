@@ -79,19 +79,19 @@ def predict(
             raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
         return _predict_matrix(loader, _rows_of(data), rule, proba, resources)
     also = [*keep, *([] if rule.category is None else [rule.category])]
-    answer = _predict_frame(loader, _table_of(loader, data, also), rule, keep, proba, resources)
+    predicted = _predict_frame(loader, _table_of(loader, data, also), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
-        return answer
+        return predicted
     if package_of(data) != "pandas":
-        return answer.to_arrow()
+        return predicted.to_arrow()
     import pandas as pd
 
     # to_pandas starts Arrow's threads, which takes longer.
-    if set(answer.dtypes) == {pl.Float64} and not any(answer.null_count().row(0)):
-        return pd.DataFrame(answer.to_numpy(), data.index, answer.columns)
-    answered = answer.to_pandas()
-    answered.index = data.index
-    return answered
+    if set(predicted.dtypes) == {pl.Float64} and not any(predicted.null_count().row(0)):
+        return pd.DataFrame(predicted.to_numpy(), data.index, predicted.columns)
+    frame = predicted.to_pandas()
+    frame.index = data.index
+    return frame
 
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:

@@ -210,15 +210,16 @@ class Score:
         return FilePrediction(rows, sums.rows, sums.accuracy, loss, metrics, weighted=weighted, rejected=self.rejected)
 
 
-def score(spec: DataSpec, answer: Any, y: Any) -> float:
-    """Return the accuracy or R2 of `answer`, the result of `Forest.predict`, for the true values `y`.
+def score(spec: DataSpec, predicted: Any, y: Any) -> float:
+    """Return the accuracy or R2 of `predicted`, the result of `Forest.predict`, for the true values `y`.
 
     R2 is nan for a single row. Raises DataError for values that cannot be compared with the predictions.
     """
     check_polars_threads()
-    if isinstance(answer, pl.LazyFrame):
-        answer = collected(answer)
-    predictions = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
+    if isinstance(predicted, pl.LazyFrame):
+        predicted = collected(predicted)
+    column = predicted if isinstance(predicted, np.ndarray) else predicted["prediction"]
+    predictions = series_of(column, None, "prediction")
     truth = series_of(y, None, "y").alias("")  # without a name, as `cells` returns columns
     truth = without_words(truth, spec.missing_words)
     if len(truth) != len(predictions):

@@ -124,14 +124,14 @@ class VoteRule:
             # The product may round up to the total, but no cumulative sum is larger than the total.
             point = np.minimum(self._draws(numbers) * total, np.nextafter(total, 0.0))
             return (reached > point[:, None]).argmax(axis=1)
-        answer = votes.argmax(axis=1)
+        classes = votes.argmax(axis=1)
         if self.ties == "lowest":
-            return answer
+            return classes
         equal = votes == votes.max(axis=1, keepdims=True)
         count = equal.sum(axis=1)
         if self.ties == "reject":
-            answer[count > 1] = REJECTED
-            return answer
+            classes[count > 1] = REJECTED
+            return classes
         chosen = np.floor(self._draws(numbers) * count) + 1
         return (np.cumsum(equal, axis=1) >= chosen[:, None]).argmax(axis=1)
 

@@ -113,10 +113,10 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
     """Task: return the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
     gains = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
-        answers, sums = trial.answers, _sums_below(trial)
+        predictions, sums = trial.predictions, _sums_below(trial)
         inner, left, right = trial.trees.splits
         for child in (left, right):
-            gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
+            gain = ((predictions[child] - predictions[inner]) * sums[child]).sum(axis=1)
             np.add.at(gains, trial.trees.feature[inner], gain)
     return gains
 

@@ -111,13 +111,13 @@ class BoostingGrower(Grower):
         """Route all rows through a tree whose bag has been drawn, and set the weights for the next tree."""
         store, sampler, workers = self._job.store, self._shared.sampler, self._job.resources.workers
         packed = for_store(pack([[nodes]], store.spec), store, workers)
-        answers = nodes.counts.argmax(axis=1)  # the most frequent class, the lowest among ties
+        predicted = nodes.counts.argmax(axis=1)  # the most frequent class, the lowest among ties
         ends, wrong = np.empty(store.rows, np.uint32), np.empty(store.rows, np.bool_)
 
         def route(block: int) -> None:
             span = block_span(store.rows, block)
             block_leaves = ends[span.start : span.stop] = leaves_of_rows(store, packed, packed.roots, span)[:, 0]
-            wrong[span.start : span.stop] = answers[block_leaves] != store.labels(span.start, span.stop)
+            wrong[span.start : span.stop] = predicted[block_leaves] != store.labels(span.start, span.stop)
 
         blocks = range(block_count(store.rows))
         store.fetch(packed.used.tolist(), blocks)

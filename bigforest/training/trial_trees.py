@@ -94,7 +94,7 @@ class TrialTrees(NamedTuple):
     truth: NDArray[np.float64]
 
     @property
-    def answers(self) -> NDArray[np.float64]:
+    def predictions(self) -> NDArray[np.float64]:
         """Prediction of each node, float64 [nodes, outputs]: its class shares, or its mean."""
         return node_predictions(self.trees.counts, self.trees.value)
 
@@ -163,10 +163,10 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
             rows = len(trial.truth)
             truth = trial.truth[:, 0] * unit if config.criterion == "poisson" else None
             errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0, truth)
-        answers = trial.answers
+        predictions = trial.predictions
         errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.trees.feature != LEAF].sum()))
         for root, out in zip(trial.trees.roots, trial.left_out, strict=True):
-            error = (answers[root + out.leaves] - trial.truth[out.rows]) * unit
+            error = (predictions[root + out.leaves] - trial.truth[out.rows]) * unit
             errors.total[out.rows] += error
             errors.squares[out.rows] += (error**2).sum(axis=1)
             errors.trees[out.rows] += 1.0
