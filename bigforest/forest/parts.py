@@ -377,25 +377,25 @@ def is_finished(directory: Path, part: range, header: Header) -> bool:
 
 
 def recut(
-    source: Path, groups: Sequence[range], directory: Path, header: Header, parts: Sequence[range] | None = None
+    source: Path, parts: Sequence[range], directory: Path, header: Header, source_parts: Sequence[range] | None = None
 ) -> None:
     """Write trees of the forest in `source` as parts of a new forest in `directory`, with this header.
 
-    groups  the trees of each part to write: the first parts of the new forest (`part_groups`). `source` must have all
-            these trees.
-    parts   the trees of each part to read from a growing forest; None for all parts.
+    parts         the trees of each part to write: the first parts of the new forest (`divide_into_parts`). `source`
+                  must have all these trees.
+    source_parts  the trees of each part to read, if `source` is a growing forest; None for all parts.
 
     A part has the same bytes as if its trees had been grown for it. If all these parts exist, they are kept. Raises
     FormatError.
     """
-    if all(part_path(directory, group.start).exists() for group in groups):
+    if all(part_path(directory, part.start).exists() for part in parts):
         return
-    read, spans = check_parts(source, parts)
-    header, stops = replace(header, levels=read.levels), [group.stop for group in groups]
+    read, spans = check_parts(source, source_parts)
+    header, stops = replace(header, levels=read.levels), [part.stop for part in parts]
     for number, pieces in groupby(_tree_pieces(spans, read), lambda piece: bisect_right(stops, piece.tree)):
-        if number == len(groups):
+        if number == len(parts):
             break
-        write_part(directory, groups[number].start, pieces, header)
+        write_part(directory, parts[number].start, pieces, header)
 
 
 def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:

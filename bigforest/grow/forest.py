@@ -217,8 +217,8 @@ def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int
     return missing
 
 
-def part_groups(rows: int, trees: int) -> list[range]:
-    """Return the trees of each part, in order."""
+def divide_into_parts(rows: int, trees: int) -> list[range]:
+    """Return the trees of each part of a forest, in order. `rows` are the rows of the table."""
     size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 

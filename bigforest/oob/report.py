@@ -44,7 +44,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
-from bigforest.grow.forest import ForestJob, part_groups
+from bigforest.grow.forest import ForestJob, divide_into_parts
 from bigforest.grow.refine import in_sample, stage_bags
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of
 from bigforest.metrics.numbers import NumberSums
@@ -156,7 +156,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             progress.advance(1)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # votes of an earlier report may be divided into other parts
-            parts = [(trees,) for trees in part_groups(store.rows, config.trees)]
+            parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]
             shared = (directory, store, config, leaves.files)
             resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
     remove(directory / FOLDER)

@@ -39,7 +39,7 @@ from bigforest.forest.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.parts import check_part, is_finished, read_trees, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
-from bigforest.grow.forest import ForestJob, Grower, grow_trees, missing_parts, part_groups, shared_of
+from bigforest.grow.forest import ForestJob, Grower, divide_into_parts, grow_trees, missing_parts, shared_of
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.accumulator import number_loss
 from bigforest.oob.leaves import OobTrees, for_store, leaves_of_rows
@@ -247,7 +247,7 @@ def grow_until_converged(
         remember(trees)
     final = replace(config, trees=trees, stop_oob=None)
     used = [part for part in parts if part.start < trees]
-    recut(growing, part_groups(store.rows, trees), directory, Header(store.spec, final), used)
+    recut(growing, divide_into_parts(store.rows, trees), directory, Header(store.spec, final), used)
     for file in found_leaves(growing, store.spec):
         if file.trees.start < trees:
             file.move(directory)

@@ -42,7 +42,7 @@ from bigforest.forest.forest_files import ForestFiles, is_forest
 from bigforest.forest.parts import recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Choices, Power, Shrinkage, read_choices, write_run
-from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
+from bigforest.grow.forest import ForestJob, KeptTrees, divide_into_parts
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.choice import powers_to_try
 from bigforest.oob.leaf_targets import write_targets
@@ -298,8 +298,9 @@ def _carry_out(
     folder.save(run=Run(data, store.spec.target.name, plan.run.exclude, config, store.fingerprint))
     job = ForestJob(store, config, folder.forest, resources, timer)
     if folder.state.extends:
-        groups = [group for group in part_groups(store.rows, config.trees) if group.stop <= folder.state.extends]
-        recut(folder.path, groups, folder.forest, Header(store.spec, config))
+        parts = divide_into_parts(store.rows, config.trees)
+        existing = [part for part in parts if part.stop <= folder.state.extends]
+        recut(folder.path, existing, folder.forest, Header(store.spec, config))
     trees = write_forest(job, folder, validation, timer)
     folder.finish()
     return trees
@@ -381,7 +382,7 @@ def grow_forest(job: ForestJob, *, keep: bool = False, plan: GrowPlan | None = N
     # Create the directory here: Dask may rerun a task after the run has ended.
     job.directory.mkdir(parents=True, exist_ok=True)
     with stage("grow", job.config.trees, "trees", job.listener) as progress, grower_of(job, plan, keep) as grower:
-        grower.grow(part_groups(job.store.rows, job.config.trees), progress.advance)
+        grower.grow(divide_into_parts(job.store.rows, job.config.trees), progress.advance)
         return grower.grown()
 
 
