@@ -94,9 +94,10 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     lambdas  lambdas to choose from; None for the lambdas of the configuration (lambdas_to_try)
 
     Returns the shrinkage, the power and the boosted rounds that the report uses. If lambda is chosen, the files of
-    leaves are read twice. They are removed at the end. The report does not depend on the resources. It takes the memory
-    that `oob_estimate` returns for the nodes of the forest. Raises ConfigError without bootstrap, or if the memory of
-    `resources` is too little or a requested boosted stage is impossible, and FormatError if the trees cannot be read.
+    leaves are read twice. These files are removed at the end. The report does not depend on the resources. It takes the
+    memory that `oob_estimate` returns for the nodes of the forest. Raises ConfigError without bootstrap, or if the
+    memory of `resources` is too little or a requested boosted stage is impossible, and FormatError if the trees cannot
+    be read.
     """
     store, config, directory, resources, listener = job
     if not config.bootstrap:
