@@ -453,11 +453,14 @@ def _spool_csv(
         for file in files:
             blank_lines(file, separator, unread=True)
         raise
-    if _has_line_ends(copies):  # of values in quotes, or because quotes that are not doubled enclose rows
+    last = columns_named({list(schema)[-1] for _, schema in scans})
+    with naming_file(copies[0]):
+        has_line_ends = _has_line_ends(copies)
+        missing = sum(scan_parquet(copies).select(last).null_count().collect().row(0))
+    if has_line_ends:  # of values in quotes, or because quotes that are not doubled enclose rows
         for file in files:
             blank_lines(file, separator, unread=True)
-    last = columns_named({list(schema)[-1] for _, schema in scans})
-    if not sum(scan_parquet(copies).select(last).null_count().collect().row(0)):
+    if not missing:
         return copies  # a line that ends too early would lack a value there
     if all(has_whole_lines(file, separator) for file in files):
         return copies

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -383,6 +384,28 @@ def test_copy__that_cannot_be_written_is_named_and_not_the_table(name: str, tmp_
         open_source(data if name == "stream" else path, scratch=gone)
     assert Path(caught.value.filename).parent == gone
     assert caught.value.__notes__ == ["check what removed it"]
+
+
+def test_open_source__a_disk_that_fails_once_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,y\n")
+    collect, left = pl.LazyFrame.collect, [0]
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            raise OSError("Input/output error (os error 5)")
+        return collect(*arguments, **options)
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", fail)
+    failed = 0
+    for calls in range(10):
+        left[0] = calls
+        try:
+            open_source(tmp_path / "t.csv", scratch=tmp_path)
+        except (DataError, OSError) as error:
+            failed += 1
+            assert re.search(r"t\.csv|source-\w+\.parquet", str(error)), error
+    assert failed > 2
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
