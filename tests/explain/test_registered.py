@@ -121,5 +121,5 @@ def test_part__is_not_made_for_boosted_forests_and_needs_a_new_name() -> None:
 
 def test_part__its_option_and_its_docstring_follow_from_the_declaration() -> None:
     texts = written()
-    assert '    "errors": flag("Out-of-bag error of each tree.", "--errors"),\n' in texts[COMMAND_LINE]
+    assert '    "errors": flag("Out-of-bag error of each tree.", "--errors", panel="parts"),\n' in texts[COMMAND_LINE]
     assert '"filling", "errors")' in " ".join(texts[EXPLAIN].split())
