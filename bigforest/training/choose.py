@@ -8,7 +8,8 @@ mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
 
 The first rule is best for most tables. The other rules are best if few features carry a signal, or if features carry a
 signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error
-(on few rows mostly by two, see `_FEW`).
+(on few rows by two, see `_FEW`). It is chosen without trial trees on few rows with more features: half of these often
+lacks the ones that matter.
 
 For classification, trees that draw more features take longer to grow. A larger number is therefore compared at equal
 time: 100 trees of the square root with as many trees of the larger number as grow in the same time. The loss must be
