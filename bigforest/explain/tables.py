@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -210,6 +210,12 @@ class Explanation:
 
     def __contains__(self, name: object) -> bool:
         return name in self.tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
 
     def __repr__(self) -> str:
         return f"Explanation({', '.join(self.tables)})"

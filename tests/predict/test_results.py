@@ -29,3 +29,4 @@ def test_open__an_explanation_again(tmp_path: Path) -> None:
     again = bf.Explanation(str(tmp_path / "why"))
     assert again.tables == made.tables
     assert again["importance"].equals(made["importance"])
+    assert list(again) == again.tables and len(again) == len(again.tables)
