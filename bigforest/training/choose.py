@@ -262,14 +262,6 @@ _LEAF_OF_UNEVEN = 2
 _MOST_ERRORS = 1 << 20
 
 
-def largest_choice(config: TrainConfig, shape: Shape) -> TrainConfig:
-    """Return the configuration that needs the most memory among the possible choices."""
-    features, rows = shape.features, shape.rows
-    if _draws_all(config, features, rows) or chooses_mtry(config, features, rows, shape.classes):
-        config = rules_for(config, features)[-1]
-    return replace(config, axes_from=()) if config.chooses_axes else config
-
-
 def choose_options(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """Return the final configuration: options that were not set are chosen by trial trees, or have their defaults.
 
@@ -277,15 +269,15 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
     """
     if config.calibration is not None:
         Sampler(store, config)  # raises ConfigError
-    shape = store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
-    if _draws_all(config, shape.features, shape.rows):
-        config = rules_for(config, shape.features)[-1]
+    rules = rules_for(config, store.shape)
+    if len(rules) > 1:
+        config = choose_rule(store, rules, resources, listener)
+    elif rules != [config]:
+        [config] = rules
         rule = f"{api('mtry')} is all and {api('min_leaf')} {config.min_leaf}"
         listener(Notice(f"{rule}: there are more features than rows, and half of them often lacks those that matter"))
-    elif chooses_mtry(config, shape.features, shape.rows, shape.classes):
-        config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()
     return choose_axes(store, config, resources, listener) if config.chooses_axes else config
 
@@ -293,33 +285,39 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     """Estimate the visits of trial trees (a visit is one row read for one feature), if no rule is given up early."""
     rows = row_count(shape.rows, shape.features, config)
-    drawn = 0
+    rules, drawn = rules_for(config, shape), 0
     if config.chooses_axes:
         drawn = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
-    elif chooses_mtry(config, shape.features, shape.rows, shape.classes):
-        by_rule = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
-        drawn = _effort(config, shape.rows, shape.features).trees * sum(by_rule)
+    elif len(rules) > 1:
+        drawn = _effort(config, shape).trees * sum(rule.drawn_features(shape.features) for rule in rules)
     return drawn * rows * math.log2(max(rows, 2))
 
 
-def chooses_mtry(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
-    """Return True if trial trees choose `mtry` for a table of this size. `config.task` must be known."""
-    if not _is_open(config, features) or _draws_all(config, features, rows):
-        return False
-    tried = row_count(rows, features, config)
-    fewest = _FEWEST_OF_SOME if config.task == "regression" and tried < rows else _FEWEST
-    return fewest <= tried and tried * classes <= _MOST_ERRORS
+def rules_for(config: TrainConfig, shape: Shape) -> list[TrainConfig]:
+    """Return the configuration with each rule for `mtry` that may be chosen: the default first, the largest last.
 
-
-def _is_open(config: TrainConfig, features: int) -> bool:
-    """Return True if the family draws features, and the number is not set."""
+    Trial trees choose among several rules. If there is nothing to choose, the result is the configuration itself. For
+    regression on few rows with more features, it is the configuration with all features. An explicit `min_leaf` is kept
+    in all rules. `config.task` must be known.
+    """
+    features, rows, regression = shape.features, shape.rows, config.task == "regression"
     is_set = config.mtry is not None or config.feature_fraction is not None
-    return not (is_set or config.boosts or features < 2) and OPTIONS["mtry"].is_of(base_family(config.family))
-
-
-def _draws_all(config: TrainConfig, features: int, rows: int) -> bool:
-    """Return True if nodes draw all features by default: for regression on few rows with more features."""
-    return config.task == "regression" and rows < min(_FEW, features) and _is_open(config, features)
+    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].is_of(base_family(config.family)):
+        return [config]
+    if regression and rows < min(_FEW, features):
+        return [replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
+    tried = row_count(rows, features, config)
+    fewest = _FEWEST_OF_SOME if regression and tried < rows else _FEWEST
+    if tried < fewest or tried * shape.classes > _MOST_ERRORS:
+        return [config]
+    if regression:
+        usual = replace(config, mtry="half", min_leaf=config.leaf_rule)
+        return [usual, replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
+    more = 4 * math.isqrt(features)
+    rules: list[FeatureRule | int] = ["sqrt", more if more < features else "all"]
+    if 2 * more < features:
+        rules.append("half")
+    return [replace(config, mtry=rule) for rule in rules]
 
 
 class _Effort(NamedTuple):
@@ -340,9 +338,9 @@ class _Effort(NamedTuple):
     timed: bool
 
 
-def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
-    few = row_count(rows, features, config) < _FEW
-    if config.task == "classification" and features > rows:
+def _effort(config: TrainConfig, shape: Shape) -> _Effort:
+    few = row_count(shape.rows, shape.features, config) < _FEW
+    if config.task == "classification" and shape.features > shape.rows:
         return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=2.0, timed=False)
     if config.task == "classification":
         trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
@@ -352,23 +350,10 @@ def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
     return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=errors, timed=False)
 
 
-def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
-    """Return the configuration with each rule for `mtry`, the default first. An explicit `min_leaf` is kept in all."""
-    if config.task == "regression":
-        usual = replace(config, mtry="half", min_leaf=config.leaf_rule)
-        return [usual, replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
-    more = 4 * math.isqrt(features)
-    rules: list[FeatureRule | int] = ["sqrt", more if more < features else "all"]
-    if 2 * more < features:
-        rules.append("half")
-    return [replace(config, mtry=rule) for rule in rules]
-
-
-def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """Return the configuration with the best rule for `mtry`."""
-    features, weight = len(store.spec.features), trial_weights(store, config)
-    rules = rules_for(config, features)
-    first, size, trees, errors, timed = _effort(config, store.rows, features)
+def choose_rule(store: Store, rules: Sequence[TrainConfig], resources: Resources, listener: Listener) -> TrainConfig:
+    """Return the best of the configurations with rules for `mtry` (`rules_for`)."""
+    features, weight = len(store.spec.features), trial_weights(store, rules[0])
+    first, size, trees, errors, timed = _effort(rules[0], store.shape)
     trials = [trial_config(rule, trees=trees) for rule in rules]
 
     def grown(configs: list[TrainConfig], numbers: range, before: Sequence[Errors] = ()) -> list[Errors]:

@@ -49,7 +49,7 @@ from bigforest.store.format import (
     is_meant_as_store,
 )
 from bigforest.store.store import Store
-from bigforest.training.choose import choose_min_level, chooses_mtry, largest_choice, visits_to_choose
+from bigforest.training.choose import choose_min_level, rules_for, visits_to_choose
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
@@ -157,9 +157,11 @@ class TrainingPlan:
         table, shape, config, skipped = self.table, self.shape, self.config, set()
         if isinstance(table, Store):
             skipped.add("encode")
-        if not (config.chooses_axes or chooses_mtry(config, shape.features, shape.rows, shape.classes)):
+        rules = rules_for(config, shape)
+        if not config.chooses_axes and len(rules) == 1:
             skipped.add("choose")
-        config = largest_choice(config, shape)
+        # Among the possible choices, the largest rule and all features as axes need the most memory.
+        config = replace(rules[-1], axes_from=()) if config.chooses_axes else rules[-1]
         if not config.bootstrap:
             skipped.add("oob")
         if not refines(config, shape.rows, shape.classes):

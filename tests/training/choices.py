@@ -10,6 +10,14 @@ from typing import Any
 import polars as pl
 
 import bigforest as bf
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.training.choose import rules_for
+
+
+def rules(config: TrainConfig, features: int, rows: int, classes: int = 1) -> list[object]:
+    """The values of `mtry` that may be chosen for a table of this size."""
+    return [rule.mtry for rule in rules_for(config, Shape(rows, (1,) * features, 2 * features, classes))]
 
 
 def check_choice(frame: pl.DataFrame, folder: Path, usual: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from bigforest.training import choose
 from bigforest.training.choose import choose_options
 from bigforest.training.trial_trees import Errors
 from tests.thorough import cases
-from tests.training.choices import check_choice
+from tests.training.choices import check_choice, rules
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 CLASSES = TrainConfig.of().for_task("classification")
@@ -125,10 +126,9 @@ def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -
         (784, ["sqrt", 112, "half"]),
     ],
 )
-def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: list[object]) -> None:
-    rules = choose.rules_for(CLASSES, features)
-    assert [rule.mtry for rule in rules] == wanted
-    drawn = [rule.drawn_features(features) for rule in rules]
+def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: list[Any]) -> None:
+    assert rules(CLASSES, features, 1000, 2) == wanted
+    drawn = [TrainConfig(mtry=rule).drawn_features(features) for rule in wanted]
     assert drawn == sorted(set(drawn))
 
 
@@ -146,13 +146,12 @@ def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: l
         ({}, 40, 4000, 300),
     ],
 )
-def test_is_open__not_where_it_was_said_or_cannot_be_evaluated(
+def test_rules_for__one_where_it_was_said_or_cannot_be_evaluated(
     options: dict[str, Any], features: int, rows: int, classes: int
 ) -> None:
-    assert choose.chooses_mtry(CLASSES, 40, 20, 2)
-    assert choose.chooses_mtry(CLASSES, 3, 20, 2)
-    assert choose.chooses_mtry(CLASSES, 40, 4000, 200)
-    assert not choose.chooses_mtry(TrainConfig.of(**options).for_task("classification"), features, rows, classes)
+    assert all(len(rules(CLASSES, *shape)) > 1 for shape in ((40, 20, 2), (3, 20, 2), (40, 4000, 200)))
+    config = TrainConfig.of(**options).for_task("classification")
+    assert rules(config, features, rows, classes) == [config.mtry]
 
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def errors(per_tree: float, shared: float, split: float) -> Errors:
 
 
 def test_lead__a_longer_time_takes_trees_away() -> None:
-    usual, larger = choose.rules_for(CLASSES, 40)
+    usual, larger = replace(CLASSES, mtry="sqrt"), replace(CLASSES, mtry=24)
     plain, other = errors(1.0, 0.6, 300.0), errors(1.0, 0.5, 150.0)
     # 24 features in half as many rows as 6 features take twice the time, so 50 trees are compared with 100.
     per_tree = 4 / 3  # of deviations of 1 and -1, twice each

@@ -14,12 +14,12 @@ import bigforest as bf
 from bigforest.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.training import choose
 from bigforest.training.choose import choose_options
 from tests.thorough import cases
-from tests.training.choices import check_choice
+from tests.training.choices import check_choice, rules
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+NUMBERS = TrainConfig.of().for_task("regression")
 
 
 def product(rows: int, seed: int = 0) -> pl.DataFrame:
@@ -104,15 +104,16 @@ def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -
     ("options", "rows"),
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 19)],
 )
-def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
-    assert choose.chooses_mtry(TrainConfig.of().for_task("regression"), 6, 1000)
-    assert not choose.chooses_mtry(TrainConfig.of(**options).for_task("regression"), 6, rows)
+def test_rules_for__one_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
+    assert rules(NUMBERS, 6, 1000) == ["half", "all"]
+    assert rules(TrainConfig.of(**options).for_task("regression"), 6, rows) == [options.get("mtry")]
 
 
-def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
-    numbers = TrainConfig.of().for_task("regression")
-    answers = {249: False, 250: True, 873: True, 874: False, 40_000: True}
-    assert {rows: choose.chooses_mtry(numbers, 300, rows) for rows in answers} == answers
+def test_rules_for__one_where_trial_trees_have_a_small_part_of_the_rows() -> None:
+    answers = {249: 1, 250: 2, 873: 2, 874: 1, 40_000: 2}
+    assert {rows: len(rules(NUMBERS, 300, rows)) for rows in answers} == answers
+    assert rules(NUMBERS, 300, 249) == ["all"]
+    assert rules(NUMBERS, 300, 874) == [None]
 
 
 def test_train__more_features_than_rows_are_all_drawn() -> None:
@@ -134,13 +135,14 @@ def test_train__more_features_than_rows_are_all_drawn() -> None:
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
-def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> None:
-    assert not choose.chooses_mtry(TrainConfig.of(family=family).for_task("regression"), 6, 1000)
+def test_rules_for__one_of_families_that_draw_all_or_projections(family: str) -> None:
+    config = TrainConfig.of(family=family).for_task("regression")
+    assert rules(config, 6, 1000) == [config.mtry]
 
 
-def test_is_open__not_of_a_single_feature() -> None:
+def test_rules_for__one_of_a_single_feature() -> None:
     for features in (0, 1):
-        assert not choose.chooses_mtry(TrainConfig.of().for_task("regression"), features, 1000)
+        assert rules(NUMBERS, features, 1000) == [None]
 
 
 @compiled
