@@ -30,8 +30,9 @@ if __name__ == "__main__":
 
 from bigforest.explain.explain import SECTIONS  # noqa: E402
 from bigforest.grow.criteria import PACKAGE_CRITERIA  # noqa: E402
+from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
-from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
+from bigforest.options.declaration import FAMILY, PANELS, Option  # noqa: E402
 from bigforest.options.signatures import (  # noqa: E402
     SKLEARN_NAMES,
     families_note,
@@ -52,7 +53,7 @@ _WIDTH = 120
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
 # Of the store; and of the estimators, which have the others by scikit-learn's names or as arguments of fit.
-_STORE = tuple(name for name, one in OPTIONS.items() if one.option.encodes)
+_STORE = tuple(name for name, one in OPTIONS.items() if one.encodes)
 _OTHERWISE = {
     *SKLEARN_NAMES.values(),
     *("bootstrap", "group", "weight", "class_weight", "task", "categories", "missing", "ties"),
@@ -103,9 +104,9 @@ def written() -> dict[str, str]:
     return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
 
 
-def _parameter(one: Declared) -> str:
+def _parameter(one: Option) -> str:
     """`trees: int = 100,`"""
-    return f"{one.name}: {one.option.accepts or ' | '.join(map(_type, one.types))} = {literal(one.default)},"
+    return f"{one.name}: {one.accepts or ' | '.join(map(_type, one.types))} = {literal(one.default)},"
 
 
 def _type(kind: Any) -> str:
@@ -188,21 +189,29 @@ def number_families_entry() -> dict[str, str]:
 def package_names() -> str:
     """The names of families and criteria, for the options: a module of the schema, which does not import their code."""
     families = list(package_families())
-    bases = {family.name: family.options_of for family in families}
 
     def rows(texts: Mapping[str, str]) -> str:
-        return "".join(f"\n    {literal(name)}: {text}," for name, text in texts.items()) + ("\n" if texts else "")
+        return "".join(f"\n    {literal(name)}: {text}," for name, text in texts.items()) + "\n"
 
     return _NAMES.format(
-        families="\n".join(f"    {literal(family.name)}," for family in families),
-        options=rows({name: literal(base) for name, base in bases.items() if base not in ("", name)}),
-        lacks=rows({family.name: repr(family.lacks).replace("'", '"') for family in families if family.lacks}),
-        tasks=rows({family.name: repr(family.tasks).replace("'", '"') for family in families}),
-        splits=rows({family.name: literal("{} ({})".format(*family.splits_on)) for family in families}),
+        names=", ".join(literal(family.name) for family in families),
+        families=rows({family.name: _known(family) for family in families}),
         impurities=", ".join(literal(criterion.name) for criterion in PACKAGE_CRITERIA),
         task=rows({criterion.name: literal(criterion.task) for criterion in PACKAGE_CRITERIA}),
         meanings=rows({criterion.name: literal(criterion.meaning) for criterion in PACKAGE_CRITERIA}),
     )
+
+
+def _known(family: Family) -> str:
+    """The `KnownFamily` of a family, as Python code."""
+    arguments = [_tuple(family.tasks), literal("{} ({})".format(*family.splits_on))]
+    if family.options_of not in ("", family.name):
+        arguments += [literal(family.options_of), _tuple(family.lacks)]
+    return f"KnownFamily({', '.join(arguments)})"
+
+
+def _tuple(texts: tuple[str, ...]) -> str:
+    return f"({', '.join(map(literal, texts))}{',' if len(texts) == 1 else ''})"
 
 
 _NAMES = '''\
@@ -210,21 +219,13 @@ _NAMES = '''\
 bigforest/grow/criteria.py: change these."""
 
 # ruff: noqa: E501
+# fmt: off
 from typing import Literal
 
-from bigforest.options.values import Task
+from bigforest.options.values import KnownFamily, Task
 
-Family = Literal[
-{families}
-]
-# By family: the other family whose options and defaults it has, if any.
-OPTIONS_OF: dict[str, str] = {{{options}}}
-# By family: the options of its family in OPTIONS_OF that it lacks.
-LACKS: dict[str, tuple[str, ...]] = {{{lacks}}}
-# Tasks of each family.
-TASKS_OF = {{{tasks}}}
-# Splits of the nodes of each family, and their source.
-SPLITS_ON = {{{splits}}}
+Family = Literal[{names}]
+FAMILIES = {{{families}}}
 Impurity = Literal[{impurities}]
 # Task of each impurity.
 IMPURITIES: dict[str, Task] = {{{task}}}
@@ -235,7 +236,7 @@ MEANINGS = {{{meanings}}}
 
 def command_line() -> str:
     """The options of the command line: a module, so that asking for --help imports nothing of the package."""
-    panels = [one for panel in PANELS for one in OPTIONS.values() if one.option.panel == panel]
+    panels = [one for panel in PANELS for one in OPTIONS.values() if one.panel == panel]
     store = f"({', '.join(map(literal, _STORE))})"
     flags = (f'"{name}": flag({literal(one.help)}, "--{name}", panel="parts"),' for name, one in SECTIONS.items())
     parts = "\n".join(f"    {line}" for line in flags)
@@ -263,26 +264,26 @@ PARTS: dict[str, Choice] = {{
 '''
 
 
-def _choice(one: Declared) -> str:
+def _choice(one: Option) -> str:
     kinds = [kind for kind in one.types if kind in (bool, int, float)]
     kind = kinds[0].__name__ if kinds and len(one.types) - (NoneType in one.types) == 1 else "str"
-    metavar = one.option.metavar or "|".join(one.choices) or {"int": "N", "float": "F"}.get(kind, "COL")
+    metavar = one.metavar or "|".join(one.choices) or {"int": "N", "float": "F"}.get(kind, "COL")
     arguments = [
         "list[str]" if one.is_list else kind,
         "None" if kind == "bool" else literal(metavar),
         repr(_help(one)) if '"' in _help(one) else literal(_help(one)),
-        f"panel={literal(one.option.panel)}",
+        f"panel={literal(one.panel)}",
         *(["read=number_or_word"] if kinds and kind == "str" else []),
     ]
     return f"    {literal(one.name)}: option({', '.join(arguments)}),"
 
 
-def _help(one: Declared) -> str:
-    text = re.sub(r"`(\w+)`", lambda name: f"--{name[1].replace('_', '-')}", one.option.help)
+def _help(one: Option) -> str:
+    text = re.sub(r"`(\w+)`", lambda name: f"--{name[1].replace('_', '-')}", one.help)
     if one.is_list:
         text += " Repeat for more."
-    if one.option.panel == FAMILY:
-        text = f"{', '.join(one.option.families)}: {text[0].lower()}{text[1:]}"
+    if one.panel == FAMILY:
+        text = f"{', '.join(one.families)}: {text[0].lower()}{text[1:]}"
     return f"{text}  [default: {one.default_text}]" if one.default_text else text
 
 
@@ -291,7 +292,7 @@ def page() -> str:
     parts = [_HEAD]
     head = "| option | values | default | meaning |\n|---|---|---|---|"
     for panel in PANELS:
-        rows = [_row(one) for one in OPTIONS.values() if one.option.panel == panel]
+        rows = [_row(one) for one in OPTIONS.values() if one.panel == panel]
         if rows:
             parts.append("\n".join([f"## {panel.capitalize()}\n", head, *rows]))
     return "\n\n".join(parts) + "\n"
@@ -307,15 +308,15 @@ on or off has two forms there, `--ranks` and `--no-ranks`. The options and the t
 `memory`, `scratch` and `scheduler` do not change a bit of it."""
 
 
-def _row(one: Declared) -> str:
-    text = " ".join(filter(None, [one.option.help, one.option.more, *families_note(one)]))
+def _row(one: Option) -> str:
+    text = " ".join(filter(None, [one.help, one.more, *families_note(one)]))
     cells = [f"`{one.name}`", _values(one), one.default_text or "none", text]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _values(one: Declared) -> str:
+def _values(one: Option) -> str:
     if one.is_list:
-        return {"a text": "names of columns"}.get(one.option.text, one.option.text)
+        return {"a text": "names of columns"}.get(one.text, one.text)
     if bool in one.types:
         return "on, off"
     words = one.wanted.removeprefix("one of ").replace('"', "")

@@ -30,8 +30,11 @@ PANELS = (TREES, BAGS, COLUMNS, FAMILY, RUN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """Declaration of an option in addition to its type and its default.
+    """An option: a field of a dataclass, with its declaration.
 
+    name       name of the field.
+    types      types of its values.
+    default    general default.
     help       effect of the option, with the names of other options in backticks, as in `more`.
     more       further text for the documentation only.
     panel      one of PANELS.
@@ -48,6 +51,9 @@ class Option:
     elsewhere  values, in addition to the default, that are also allowed in families without the option.
     """
 
+    name: str
+    types: tuple[Any, ...]
+    default: Any
     help: str
     panel: str = FAMILY
     more: str = ""
@@ -64,25 +70,10 @@ class Option:
     encodes: bool = False
     elsewhere: tuple[Any, ...] = ()
 
-
-def option(default: Any, **declared: Any) -> Any:
-    """Return the dataclass field of an option with this default and the declaration `Option(**declared)`."""
-    return field(default=default, metadata={"option": Option(**declared)})
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """An option with its name, the types of its values, and its default."""
-
-    name: str
-    types: tuple[Any, ...]
-    default: Any
-    option: Option
-
     @property
     def choices(self) -> tuple[str, ...]:
         words = [word for kind in self.types if get_origin(kind) is Literal for word in get_args(kind)]
-        return tuple(dict.fromkeys([*words, *self.option.further()]))
+        return tuple(dict.fromkeys([*words, *self.further()]))
 
     @property
     def is_list(self) -> bool:
@@ -98,14 +89,14 @@ class Declared:
     def default_text(self) -> str:
         """Default in words, followed by the defaults of single families; empty without a default."""
         by_value: dict[str, list[str]] = {}
-        for family, value in self.option.by_family.items():
+        for family, value in self.by_family.items():
             by_value.setdefault(_word(value), []).append(family)
-        general = self.option.unset or ("" if self.default is None else _word(self.default))
+        general = self.unset or ("" if self.default is None else _word(self.default))
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
     def is_of(self, family: str) -> bool:
         """Return True if a family of the package has the option."""
-        return not self.option.families or family in self.option.families
+        return not self.families or family in self.families
 
     def check(self, value: object) -> None:
         """Raise ConfigError if the option cannot have this value."""
@@ -120,9 +111,9 @@ class Declared:
         words = [f'"{word}"' for word in self.choices]
         for kind, text in (
             (bool, "True or False"),
-            (int, f"a whole number from {self.option.min} to {self.option.max}"),
-            (float, ("a fraction " if int in self.types else "") + interval_words(self.option.within)),
-            (str, self.option.text),
+            (int, f"a whole number from {self.min} to {self.max}"),
+            (float, ("a fraction " if int in self.types else "") + interval_words(self.within)),
+            (str, self.text),
         ):
             if kind in self.types:
                 words.append(text)
@@ -134,10 +125,10 @@ class Declared:
         if kind is bool:
             return isinstance(value, bool)
         if kind is int:
-            return is_integer(value, self.option.min, self.option.max)
+            return is_integer(value, self.min, self.max)
         if kind is float:
             number = isinstance(value, float) or (is_integer(value) and int not in self.types)
-            return number and is_within(value, self.option.within)  # type: ignore[arg-type]
+            return number and is_within(value, self.within)  # type: ignore[arg-type]
         if kind is str:
             return isinstance(value, str)
         if get_origin(kind) is Literal:
@@ -145,18 +136,23 @@ class Declared:
         return True  # tuples and class weights: checked in train_config.py, which makes the stored value
 
 
-def declared_options(cls: type) -> dict[str, Declared]:
+def option(default: Any, **declared: Any) -> Any:
+    """Return the dataclass field of an option with this default; `declared` are further fields of `Option`."""
+    return field(default=default, metadata=declared)
+
+
+def declared_options(cls: type) -> dict[str, Option]:
     """Return the options that a dataclass declares, by name, in the order of the fields."""
     hints = get_type_hints(cls)
     declared = {}
     for entry in fields(cls):
         kind = hints[entry.name]
         types = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
-        declared[entry.name] = Declared(entry.name, types, entry.default, entry.metadata["option"])
+        declared[entry.name] = Option(name=entry.name, types=types, default=entry.default, **entry.metadata)
     return declared
 
 
-def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...] = ()) -> None:
+def check(values: Any, options: Mapping[str, Option], family: str, lacked: tuple[str, ...] = ()) -> None:
     """Raise ConfigError for a value that an option cannot have, and for an option of other families that is set.
 
     values  object with an attribute for each option
@@ -169,8 +165,8 @@ def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tup
             continue
         entry.check(value)
         allowed = entry.is_of(family) and name not in lacked
-        if not allowed and value != entry.default and value not in entry.option.elsewhere:
-            families, named = " or ".join(entry.option.families or (family,)), getattr(values, "family", family)
+        if not allowed and value != entry.default and value not in entry.elsewhere:
+            families, named = " or ".join(entry.families or (family,)), getattr(values, "family", family)
             raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
 
 

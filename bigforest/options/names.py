@@ -6,32 +6,24 @@ Their code is registered in grow/families/registry.py and grow/criteria.py.
 from __future__ import annotations
 
 from bigforest.errors import ConfigError, listed
-from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
-from bigforest.options.values import Task
+from bigforest.options.package_names import FAMILIES, IMPURITIES
+from bigforest.options.values import KnownFamily, Task
 
-# For each family: its base family, which is the family of the package whose options it has; the options of the base
-# family that it lacks; its tasks.
-_FAMILIES: dict[str, str] = {name: OPTIONS_OF.get(name, name) for name in TASKS_OF}
-_LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
-_TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
+_FAMILIES: dict[str, KnownFamily] = dict(FAMILIES)
 # Task of each impurity.
 _IMPURITIES: dict[str, Task] = dict(IMPURITIES)
 
 
-def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tuple[str, ...]) -> None:
-    """Register the family `name` for these tasks, with the options and defaults of the family `options_of`.
+def name_family(name: str, family: KnownFamily) -> None:
+    """Register the name of a family.
 
-    lacks  options of `options_of` that the family does not have
-
-    Raises ConfigError if `name` is a family of the package, or if `options_of` is not.
+    Raises ConfigError if `name` is a family of the package, or if `family.options_of` is not.
     """
-    if name in TASKS_OF:
+    if name in FAMILIES:
         raise ConfigError(f"a family needs a new name, not {name!r}")
-    if options_of not in TASKS_OF:
-        raise ConfigError(f"a family needs the options of a family of the package, not of {options_of!r}")
-    _FAMILIES[name] = options_of
-    _LACKS[name] = lacks
-    _TASKS[name] = tasks
+    if family.options_of not in FAMILIES:
+        raise ConfigError(f"a family needs the options of a family of the package, not of {family.options_of!r}")
+    _FAMILIES[name] = family
 
 
 def name_impurity(name: str) -> None:
@@ -51,8 +43,8 @@ def impurities() -> tuple[str, ...]:
 
 def check_task(family: str, task: Task) -> None:
     """Raise ConfigError for a family without this task."""
-    if task not in _TASKS[family]:
-        fits = listed(list(_TASKS[family]))
+    if task not in _FAMILIES[family].tasks:
+        fits = listed(_FAMILIES[family].tasks)
         raise ConfigError(f"the family {family} is for {fits}; use the family axis for {task}")
 
 
@@ -68,11 +60,13 @@ def check_impurity(impurity: str, task: Task) -> None:
 def base_family(family: object) -> str:
     """Return the family of the package whose options this family has; "" for an unknown family.
 
-    A family of the package is its own base family.
+    A family of the package with options of its own is its own base family.
     """
-    return _FAMILIES.get(family, "") if isinstance(family, str) else ""
+    if not isinstance(family, str) or family not in _FAMILIES:
+        return ""
+    return _FAMILIES[family].options_of or family
 
 
 def lacked_options(family: object) -> tuple[str, ...]:
     """Return the options of its base family that this family does not have."""
-    return _LACKS.get(family, ()) if isinstance(family, str) else ()
+    return _FAMILIES[family].lacks if isinstance(family, str) and family in _FAMILIES else ()

@@ -2,39 +2,19 @@
 bigforest/grow/criteria.py: change these."""
 
 # ruff: noqa: E501
+# fmt: off
 from typing import Literal
 
-from bigforest.options.values import Task
+from bigforest.options.values import KnownFamily, Task
 
-Family = Literal[
-    "axis",
-    "tree",
-    "rotation",
-    "sparse-oblique",
-    "subspace-cap",
-    "subspace-perceptron",
-]
-# By family: the other family whose options and defaults it has, if any.
-OPTIONS_OF: dict[str, str] = {}
-# By family: the options of its family in OPTIONS_OF that it lacks.
-LACKS: dict[str, tuple[str, ...]] = {}
-# Tasks of each family.
-TASKS_OF = {
-    "axis": ("classification", "regression"),
-    "tree": ("classification", "regression"),
-    "rotation": ("classification", "regression"),
-    "sparse-oblique": ("classification", "regression"),
-    "subspace-cap": ("classification",),
-    "subspace-perceptron": ("classification",),
-}
-# Splits of the nodes of each family, and their source.
-SPLITS_ON = {
-    "axis": "one of `mtry` features drawn in the node (Breiman 2001)",
-    "tree": "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)",
-    "rotation": "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)",
-    "sparse-oblique": "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)",
-    "subspace-cap": "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)",
-    "subspace-perceptron": "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap (Ho 1995)",
+Family = Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"]
+FAMILIES = {
+    "axis": KnownFamily(("classification", "regression"), "one of `mtry` features drawn in the node (Breiman 2001)"),
+    "tree": KnownFamily(("classification", "regression"), "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)"),
+    "rotation": KnownFamily(("classification", "regression"), "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)"),
+    "sparse-oblique": KnownFamily(("classification", "regression"), "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)"),
+    "subspace-cap": KnownFamily(("classification",), "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)"),
+    "subspace-perceptron": KnownFamily(("classification",), "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap (Ho 1995)"),
 }
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 # Task of each impurity.

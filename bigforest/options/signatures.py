@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, TypeVar
 
 from bigforest.errors import ConfigError, shown
-from bigforest.options.declaration import Declared
+from bigforest.options.declaration import Option
 from bigforest.options.train_options import OPTIONS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -143,7 +143,7 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
     entries = {}
     for name in names:
         entry = OPTIONS[name]
-        text = " ".join(filter(None, [entry.option.help, entry.option.more, *_notes(entry)]))
+        text = " ".join(filter(None, [entry.help, entry.more, *_notes(entry)]))
         for word, replacement in (words or {}).items():
             text = text.replace(word, replacement)
         head = f"{name} : {_kinds(entry)}, default={literal(entry.default)}"
@@ -172,9 +172,9 @@ def with_section(docstring: str, heading: str, entries: Iterable[str]) -> str:
     return f"{before}{begin}{chr(10).join(entries)}\n\n{rest.partition(chr(10) * 2)[2]}"
 
 
-def families_note(entry: Declared) -> list[str]:
+def families_note(entry: Option) -> list[str]:
     """Return a sentence about the families that have an option; none if all have it."""
-    families = entry.option.families
+    families = entry.families
     return [f"Only for the {'family' if len(families) == 1 else 'families'} {_join(families)}."] if families else []
 
 
@@ -183,23 +183,21 @@ def literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _kinds(entry: Declared) -> str:
+def _kinds(entry: Option) -> str:
     """Return the types of an option in the notation of numpydoc."""
-    if entry.option.accepts:
-        return entry.option.accepts.replace(" | ", " or ")
+    if entry.accepts:
+        return entry.accepts.replace(" | ", " or ")
     words = [f"{{{', '.join(map(literal, entry.choices))}}}"] if entry.choices else []
     words += [kind.__name__ for kind in entry.types if kind in (bool, int, float, str)]
     words += ["None"] if NoneType in entry.types else []
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _notes(entry: Declared) -> list[str]:
+def _notes(entry: Option) -> list[str]:
     """Return sentences about the meaning of None or (), the defaults of families, and the families with the option."""
-    notes = (
-        [f"{'None' if entry.default is None else 'Empty'} means {entry.option.unset}."] if entry.option.unset else []
-    )
+    notes = [f"{'None' if entry.default is None else 'Empty'} means {entry.unset}."] if entry.unset else []
     by_default: dict[str, list[str]] = {}
-    for family, value in entry.option.by_family.items():
+    for family, value in entry.by_family.items():
         by_default.setdefault(literal(value), []).append(family)
     notes += [f"Default for {_join(families)}: {value}." for value, families in by_default.items()]
     return notes + families_note(entry)

@@ -112,7 +112,7 @@ class TrainConfig(TrainOptions):
         1
         """
         family = base_family(options.get("family", "axis"))
-        by_family = {name: entry.option.by_family for name, entry in OPTIONS.items()}
+        by_family = {name: entry.by_family for name, entry in OPTIONS.items()}
         defaults = {name: values[family] for name, values in by_family.items() if family in values}
         words = {name: value for name, value in options.items() if isinstance(value, str)}
         if family in ROTATING and words.get("rotation", "random") != "random":

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options, option
 from bigforest.options.names import base_family, families, impurities, lacked_options
-from bigforest.options.package_names import MEANINGS, SPLITS_ON, Family, Impurity
+from bigforest.options.package_names import FAMILIES, MEANINGS, Family, Impurity
 from bigforest.options.values import (
     AUTO,
     BOOSTED,
@@ -53,7 +53,7 @@ class TrainOptions:
         panel=TREES,
         further=families,
         help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
-        more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items())
+        more=" ".join(f'"{name}": {known.splits_on}.' for name, known in FAMILIES.items())
         + " All but axis and tree replace categories and missing values by numbers.",
     )
     mtry: FeatureRule | int | float | None = option(

@@ -199,7 +199,7 @@ def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
             "`max_sample=None`."
         )
     share = max_samples / rows if _is_whole(max_samples) else max_samples
-    if isinstance(share, float | np.floating) and is_within(float(share), OPTIONS["sample_fraction"].option.within):
+    if isinstance(share, float | np.floating) and is_within(float(share), OPTIONS["sample_fraction"].within):
         return float(share)
     raise ConfigError(
         f"max_samples must be a whole number of rows, at least 1 and at most 5 times the {rows} of the table, or a "

@@ -193,7 +193,7 @@ def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 MOST_CANDIDATES = 50
 # Options that all candidates have in common, as they share the table, the seed of the bags, and the number of trees.
-_ENCODING = {name for name, one in OPTIONS.items() if one.option.encodes}
+_ENCODING = {name for name, one in OPTIONS.items() if one.encodes}
 SHARED = frozenset({"trees", "seed", "bootstrap", "stop_oob", *_ENCODING})
 # Default candidates, the simpler ones first: among candidates without a clear difference the first wins.
 _DEFAULT: dict[str, dict[str, Any]] = {

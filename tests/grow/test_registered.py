@@ -34,7 +34,7 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler.jit import helper
 from bigforest.options import names as registered
 from bigforest.options.names import base_family
-from bigforest.options.package_names import TASKS_OF
+from bigforest.options.package_names import FAMILIES
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use
 from bigforest.planning.memory import TableTraits
@@ -54,7 +54,7 @@ COMPILED = not numba.config.DISABLE_JIT
 
 def test_families__are_those_of_the_options() -> None:
     found = list(registry.package_families())
-    assert [family.name for family in found] == list(TASKS_OF)
+    assert [family.name for family in found] == list(FAMILIES)
     assert all(base_family(family.name) == (family.options_of or family.name) for family in found)
     assert len({family.splits_on for family in found}) == len(found)
 
@@ -125,7 +125,6 @@ def _registered() -> Iterator[None]:
     """Both are there during a test, and gone after it."""
     known = (
         patch.dict(registered._FAMILIES),
-        patch.dict(registered._LACKS),
         patch.dict(registered._IMPURITIES),
         patch.dict(registry._FAMILIES),
         patch.dict(criteria._CRITERIA),
@@ -267,7 +266,7 @@ def test_families__are_found_in_files_of_the_folder(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
     assert [family.name for family in registry.package_families()][-1] == "pairs"
     text = written()
-    assert '"pairs": "rotation"' in text["bigforest/options/package_names.py"]
+    assert '"rotation", ("rotation", "orthogonal", "axis_features"))' in text["bigforest/options/package_names.py"]
     assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
     assert all(len(line) <= 120 for line in text["bigforest/training/train.py"].splitlines())
 

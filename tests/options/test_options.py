@@ -13,7 +13,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.options.declaration import PANELS, Declared, check, declared_options, option
+from bigforest.options.declaration import PANELS, check, declared_options, option
 from bigforest.options.signatures import section
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -43,7 +43,7 @@ def test_docstring__has_a_line_for_every_parameter() -> None:
     entries = set(", ".join(section(text, "Parameters")).replace("\n", ", ").split(", "))
     assert set(inspect.signature(train).parameters) <= entries
     for one in OPTIONS.values():
-        assert one.option.help.split()[0] in text
+        assert one.help.split()[0] in text
 
 
 @pytest.mark.parametrize("estimator", [BigForestClassifier, BigForestRegressor])
@@ -63,9 +63,9 @@ def test_signature__types_can_be_had() -> None:
 
 def test_options__have_a_panel_and_a_text() -> None:
     for one in OPTIONS.values():
-        assert one.option.panel in PANELS
-        assert one.option.help.endswith(".")
-        assert set(one.option.by_family) | set(one.option.families) <= set(OPTIONS["family"].choices)
+        assert one.panel in PANELS
+        assert one.help.endswith(".")
+        assert set(one.by_family) | set(one.families) <= set(OPTIONS["family"].choices)
 
 
 def test_train__an_option_that_was_not_given_is_of_the_family() -> None:
@@ -167,4 +167,4 @@ def test_check__an_option_of_another_family() -> None:
 def test_default_text__names_the_families_that_have_their_own() -> None:
     assert declared_options(Elsewhere)["share"].default_text == "0.5; mosaic: 0.25"
     assert OPTIONS["bootstrap"].default_text.startswith("on; tree, ")
-    assert OPTIONS["density"] == Declared("density", (float, type(None)), None, OPTIONS["density"].option)
+    assert (OPTIONS["density"].types, OPTIONS["density"].default) == ((float, type(None)), None)

@@ -12,6 +12,7 @@ from bigforest.grow.families.family import Family
 from bigforest.options.names import families as family_names
 from bigforest.options.names import name_family
 from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import KnownFamily
 
 
 def package_families() -> Iterator[Family]:
@@ -29,7 +30,8 @@ def register_family(family: Family) -> None:
     Raises ConfigError if the name is in use, or `options_of` is not a family of the package. Forests store only the
     name. A process must register the family before it opens or extends such a forest.
     """
-    name_family(family.name, family.options_of, family.tasks, family.lacks)
+    known = KnownFamily(family.tasks, options_of=family.options_of, lacks=family.lacks)
+    name_family(family.name, known)
     _FAMILIES[family.name] = family
 
 
