@@ -19,8 +19,7 @@ does not depend on the ranges of rows and the distribution of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import reduce
@@ -39,7 +38,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_tables
 from bigforest.forest.format import METRICS, oob_formats
-from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
+from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, LeafFile, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import outputs_of
@@ -54,7 +53,7 @@ from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
 from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, with_code_thresholds
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
-from bigforest.oob.tally import TalliedRange, TallyInputs, lambda_losses, tally_range
+from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
@@ -81,11 +80,26 @@ class ReportInputs(NamedTuple):
     boosted    trees of the boosted stage, converted by `with_code_thresholds`; None without a stage
     """
 
+    store: Store
+    config: TrainConfig
     directory: Path
     scratch: Path
     scores: int
     power: float
-    boosted: TreeArrays | None
+    boosted: TreeArrays | None = None
+
+
+class OobVotes(NamedTuple):
+    """The votes on all rows, and the choices that follow from them.
+
+    tallies  the votes, in the order of the rows
+    changes  int64 [3, trees], changes of the error by each tree, see TalliedRange
+    """
+
+    shrinkage: Shrinkage
+    power: Power
+    tallies: list[RangeTally]
+    changes: NDArray[np.int64]
 
 
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
@@ -104,17 +118,46 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     width = store.spec.target.answer_width
     tried = lambdas_to_try(config, store.rows, width) if lambdas is None else lambdas
-    executor = resources.executor(1)  # a task uses all threads of its process
+    # If `lambdas` are given, the forest is shrunk again, and loses its boosted stage.
+    refining = lambdas is None and refines(config, store.rows, width)
     leaves = OobTrees(job, len(tried))
     leaves.plan.need.check(resources.memory)
     if resources.memory is None:
         keep_freed(_LARGE)
-    ranges = leaves.ranges()
+    with TemporaryFolder(resources.scratch) as folder:
+        votes = _add_up_votes(job, leaves, tried, folder)
+        if not config.keep_votes:
+            remove_files([path for file in leaves.files for path in file.paths])
+        scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
+        inputs, rounds = ReportInputs(store, config, directory, folder, scores, votes.power.amount), Rounds()
+        if refining:
+            boosted, rounds = grow_refinement(job, _sampled_rows(inputs, votes.tallies), leaves.leaves_per_tree)
+            if boosted is not None:
+                inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
+        with stage("oob", 1, "reports", listener) as progress:
+            executor = resources.executor(1 if resources.memory is not None else resources.workers)
+            tables = write_report(inputs, votes, executor)
+            # With replacement, the bags of few trees may all contain the rows of a class by chance.
+            if "confusion" in tables and not config.replace:
+                _tell_of_classes(stored_labels(store.spec.target), tables["confusion"]["truth"], listener)
+            if config.keep_votes:
+                _write_votes(job, leaves.files)
+            progress.advance(1)
+    remove(directory / FOLDER)
+    return Choices(votes.shrinkage, votes.power, rounds)
+
+
+def _add_up_votes(job: ForestJob, leaves: OobTrees, tried: tuple[float, ...], folder: Path) -> OobVotes:
+    """Find missing leaves, choose lambda among `tried`, add up the votes, and choose the power.
+
+    folder  scratch folder
+    """
+    store, config, directory, resources, listener = job
+    executor, ranges = resources.executor(1), leaves.ranges()  # a task uses all threads of its process
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, leaves.missing))
-    with TemporaryFolder(resources.scratch) as folder, ExitStack() as stages:
-        progress = stages.enter_context(stage("oob", steps, "trees", listener))
+    with stage("oob", steps, "trees", listener) as progress:
         leaves.find_missing(progress.advance, folder)
-        tally_inputs = TallyInputs(
+        inputs = TallyInputs(
             store,
             config,
             groups=leaves.groups(),
@@ -125,43 +168,22 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             most_bytes=leaves.plan.group_bytes,
             loss=number_loss(store, config),
             votes=read_tree_votes(directory, Header(store.spec, config)),
-            powers=powers_to_try(config, width),
+            powers=powers_to_try(config, store.spec.target.answer_width),
         )
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
-            losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, tally_inputs)
+            losses = _over_ranges(executor, ranges, progress.advance, lambda_losses, inputs)
             total = reduce(ChoiceLosses.plus, losses, no_losses(len(tried)))
-            shrinkage = choose(Shrinkage, tried, total, tally_inputs.loss.unit)
-            tally_inputs = tally_inputs._replace(lambdas=leaf_lambdas(config, shrinkage.amount))
-        tallied = _over_ranges(executor, ranges, progress.advance, tally_range, tally_inputs)
-        tallies, changes, power = _add_up_votes(tallied, tally_inputs)
-        if not config.keep_votes:
-            remove_files([path for file in leaves.files for path in file.paths])
-        scores = max_scores(store.rows, curves_of(width), limited=resources.memory is not None)
-        inputs, rounds = ReportInputs(directory, folder, scores, power.amount, None), Rounds()
-        # If `lambdas` are given, the forest is shrunk again, and loses its boosted stage.
-        refining = lambdas is None and refines(config, store.rows, width)
-        if refining:
-            stages.close()  # the time of growing the boosted stage is not part of the stage "oob"
-            sampled = _sampled_rows(store, config, inputs, tallies)
-            boosted, rounds = grow_refinement(job, sampled, leaves.leaves_per_tree)
-            progress = stages.enter_context(stage("oob", 1, "reports", listener))
-            if boosted is not None:
-                inputs = inputs._replace(boosted=with_code_thresholds(store, boosted))
-        writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        tables = write_report(store, config, inputs, tallies, changes, writers)
-        # With replacement, the bags of few trees may all contain the rows of a class by chance.
-        if "confusion" in tables and not config.replace:
-            _tell_of_classes(stored_labels(store.spec.target), tables["confusion"]["truth"], listener)
-        if refining:
-            progress.advance(1)
-        if config.keep_votes:
-            remove(directory / VOTES_FOLDER)  # votes of an earlier report may be divided into other parts
-            parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]
-            shared = (directory, store, config, leaves.files)
-            resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
-    remove(directory / FOLDER)
-    return Choices(shrinkage, power, rounds)
+            shrinkage = choose(Shrinkage, tried, total, inputs.loss.unit)
+            inputs = inputs._replace(lambdas=leaf_lambdas(config, shrinkage.amount))
+        powers, tallies = inputs.powers, list[RangeTally]()
+        changes, power_losses = np.zeros((3, config.trees), np.int64), no_losses(len(powers))
+        for tallied in _over_ranges(executor, ranges, progress.advance, tally_range, inputs):
+            tallies += tallied.tallies
+            changes += tallied.changes
+            power_losses = power_losses if tallied.losses is None else power_losses.plus(tallied.losses)
+    power = choose(Power, powers, power_losses) if len(powers) > 1 else Power(powers[0])
+    return OobVotes(shrinkage, power, tallies, changes)
 
 
 def _over_ranges(
@@ -183,24 +205,9 @@ def _over_ranges(
             advance(tally_inputs.config.trees)
 
 
-def _add_up_votes(
-    ranges: Iterable[TalliedRange], tally_inputs: TallyInputs
-) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
-    """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the chosen power."""
-    tallies: list[RangeTally] = []
-    changes, losses = np.zeros((3, tally_inputs.config.trees), np.int64), no_losses(len(tally_inputs.powers))
-    for tallied in ranges:
-        tallies += tallied.tallies
-        changes += tallied.changes
-        losses = losses if tallied.losses is None else losses.plus(tallied.losses)
-    powers = tally_inputs.powers
-    return tallies, changes, choose(Power, powers, losses) if len(powers) > 1 else Power(powers[0])
-
-
-def _sampled_rows(
-    store: Store, config: TrainConfig, inputs: ReportInputs, tallies: Sequence[RangeTally]
-) -> SampledRows:
+def _sampled_rows(inputs: ReportInputs, tallies: Sequence[RangeTally]) -> SampledRows:
     """Return the out-of-bag rows that the boosted stage uses, and their predictions."""
+    store, config = inputs.store, inputs.config
     share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
     rows, predictions = [], []
     for first, piece in _pieces(store, tallies):
@@ -209,6 +216,16 @@ def _sampled_rows(
         rows.append(numbers[used])
         predictions.append(oob_predictions(piece, config, inputs.power)[used])
     return SampledRows(np.concatenate(rows), np.concatenate(predictions))
+
+
+def _write_votes(job: ForestJob, files: Sequence[LeafFile]) -> None:
+    """Write the leaves of out-of-bag rows as oob/votes/part-*.parquet. Votes of an earlier report are removed first:
+    they may be divided into other parts."""
+    store, config, directory, resources, _ = job
+    remove(directory / VOTES_FOLDER)
+    parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]
+    shared = (directory, store, config, files)
+    resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
 
 
 def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: float) -> NDArray[np.float64]:
@@ -224,22 +241,13 @@ def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: flo
     return as_probabilities(votes / total[:, None], power)
 
 
-def write_report(
-    store: Store,
-    config: TrainConfig,
-    inputs: ReportInputs,
-    tallies: Sequence[RangeTally],
-    changes: NDArray[np.int64],
-    executor: Executor,
-) -> dict[str, pa.Table]:
-    """Write the files of the report. Replace files of a run that was killed. Return the small tables by name.
-
-    tallies  votes on all rows, in order. A tally that is stored in a file has only rows of one file of the report
-    changes  int64 [3, trees], see TalliedRange
-    """
-    files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
-    report = executor.reduce(write_report_rows, files, join_reports, (store, config, inputs))
-    error, reached = error_curve(changes, store, config)
+def write_report(inputs: ReportInputs, votes: OobVotes, executor: Executor) -> dict[str, pa.Table]:
+    """Write the files of the report. Replace files of a run that was killed. Return the small tables by name."""
+    store, config = inputs.store, inputs.config
+    starts = range(0, store.rows, ROWS_OF_FILE)
+    files = [(number, _within(votes.tallies, start)) for number, start in enumerate(starts)]
+    report = executor.reduce(write_report_rows, files, join_reports, (inputs,))
+    error, reached = error_curve(votes.changes, store, config)
     formats, header = oob_formats(store.spec.target, config.criterion), Header(store.spec, config)
     schemas = {name: file_format.columns for name, file_format in formats.items()}
     curve = pa.Table.from_arrays(
@@ -250,7 +258,7 @@ def write_report(
         ],
         schema=schemas["curve"],
     )
-    tables = {"curve": curve, **report.tables(store, inputs, executor, schemas)}
+    tables = {"curve": curve, **report.tables(inputs, executor, schemas)}
     for name, table in tables.items():
         write_tables([table], formats[name].at(inputs.directory), formats[name], header)
     return tables
@@ -284,25 +292,25 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
     return range_tallies
 
 
-def write_report_rows(
-    store: Store, config: TrainConfig, inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]
-) -> NumberReport | ClassReport:
-    """Task: write file `number` of the rows of the report. Return the sums over these rows."""
-    spec = store.spec
-    kind: Any = NumberReport if spec.target.is_regression else ClassReport
-    report = kind(store, config, inputs)
-    rows_format = oob_formats(spec.target, config.criterion)["rows"]
-    row_numbers = store.row_numbers
+def write_report_rows(inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]) -> NumberReport | ClassReport:
+    """Task: write file `number` of the rows of the report. Return the sums over these rows.
+
+    tallies  votes on the rows, in order. A tally that is stored in a file has only rows of one file of the report
+    """
+    store, spec, row_numbers = inputs.store, inputs.store.spec, inputs.store.row_numbers
+    report: Any = NumberReport(inputs) if spec.target.is_regression else ClassReport(inputs)
+    rows_format, predict = oob_formats(spec.target, inputs.config.criterion)["rows"], RowPredictions(inputs)
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, tallies):
             last = first + piece.voters.size
             numbers = np.arange(first, last, dtype=np.uint64) if row_numbers is None else row_numbers[first:last]
-            truth, prediction, further = report.add(store, piece, first)
+            truth, prediction, further = report.add(store, piece, first, predict.of(piece, first))
             columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *further]
             yield pa.Table.from_arrays(columns, schema=rows_format.columns)
 
-    write_tables(tables(), oob_rows_path(inputs.directory, number), rows_format, Header(spec, config))
+    path = oob_rows_path(inputs.directory, number)
+    write_tables(tables(), path, rows_format, Header(spec, inputs.config))
     return report
 
 
@@ -342,39 +350,44 @@ def error_curve(
 class RowPredictions:
     """Out-of-bag predictions of rows by the trees and, if there is one, the boosted stage."""
 
-    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
-        self._config, self._power, boosted = config, inputs.power, inputs.boosted
-        self._used = None if boosted is None else boosted.used
-        self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
-        self._stage = None if boosted is None else BoostedStage(store.spec, config, boosted, boosted.used)
+    def __init__(self, inputs: ReportInputs) -> None:
+        self._inputs, spec, boosted = inputs, inputs.store.spec, inputs.boosted
+        self._share = sample_share(inputs.store.rows, len(spec.features), outputs_of(spec))
+        self._stage = None if boosted is None else BoostedStage(spec, inputs.config, boosted, boosted.used)
 
-    def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
+    def of(self, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
 
         The array has the form of `oob_predictions`.
         """
-        predictions = oob_predictions(accumulator, self._config, self._power)
-        if self._stage is not None and self._used is not None and len(predictions):
+        store, config, boosted = self._inputs.store, self._inputs.config, self._inputs.boosted
+        predictions = oob_predictions(accumulator, config, self._inputs.power)
+        if self._stage is not None and boosted is not None and len(predictions):
             rows = np.arange(first, first + len(predictions))
-            in_bag = stage_bags(store, self._config, rows, self._share)
-            self._stage.correct_out_of_bag(predictions, row_tiles(store, rows, self._used), in_bag)
+            in_bag = stage_bags(store, config, rows, self._share)
+            self._stage.correct_out_of_bag(predictions, row_tiles(store, rows, boosted.used), in_bag)
         return predictions
 
 
 class NumberReport:
     """Sums over the rows of a regression report, from which the small files are made."""
 
-    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
-        self._predictions = RowPredictions(store, config, inputs)
-        total = None if store.spec.weight is None else store.spec.weight.total
-        self._sums = NumberSums(store.spec.target.offset, total, poisson=config.criterion == "poisson")
+    def __init__(self, inputs: ReportInputs) -> None:
+        spec = inputs.store.spec
+        total = None if spec.weight is None else spec.weight.total
+        self._sums = NumberSums(spec.target.offset, total, poisson=inputs.config.criterion == "poisson")
 
-    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Add the rows of a tally that begins with row `first`. Return columns of the report: truth, prediction, and
-        the columns after `trees`."""
+    def add(
+        self, store: Store, accumulator: OobAccumulator, first: int, predictions: NDArray[np.float64]
+    ) -> tuple[Any, Any, Sequence[Any]]:
+        """Add the rows of a tally that begins with row `first`.
+
+        predictions  see RowPredictions
+
+        Returns columns of the report: truth, prediction, and the columns after `trees`.
+        """
         truth = store.numbers(first, first + accumulator.voters.size)
-        used = accumulator.voters > 0
-        mean = self._predictions.of(store, accumulator, first)[:, 0]
+        used, mean = accumulator.voters > 0, predictions[:, 0]
         weight = row_weights(store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         spread = deviation(accumulator.spread, accumulator.voters)
@@ -383,9 +396,7 @@ class NumberReport:
     def join(self, other: NumberReport) -> None:
         self._sums.join(other._sums)
 
-    def tables(
-        self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
-    ) -> dict[str, pa.Table]:
+    def tables(self, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
         """Return the small files by name, except for the curve."""
         rows = self._sums.rows
         metrics = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
@@ -400,23 +411,24 @@ class ClassReport:
     (score_files.py).
     """
 
-    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
-        self._predictions, self._refined = RowPredictions(store, config, inputs), inputs.boosted is not None
-        weight, classes = store.spec.weight, len(store.spec.target.classes)
+    def __init__(self, inputs: ReportInputs) -> None:
+        weight, classes = inputs.store.spec.weight, len(inputs.store.spec.target.classes)
+        self._refined = inputs.boosted is not None
         self._pairs = np.zeros((3, 0), np.int64)
         self._metrics = Metrics(classes, inputs.scores, None if weight is None else weight.total)
         self._scratch = inputs.scratch
         self._curves = curves_of(classes)
         self._files: list[list[Path]] = [[] for _ in range(self._curves)]
         self._cells = np.zeros((self._curves, CELLS), np.int64)
-        if store.rows * self._curves > inputs.scores:
+        if inputs.store.rows * self._curves > inputs.scores:
             self._metrics.scores = []
 
-    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
+    def add(
+        self, store: Store, accumulator: OobAccumulator, first: int, predictions: NDArray[np.float64]
+    ) -> tuple[Any, Any, Sequence[Any]]:
         labels = stored_labels(store.spec.target)
         truth = store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
-        predictions = self._predictions.of(store, accumulator, first)
         shares = np.ascontiguousarray(predictions.T)
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
@@ -442,10 +454,9 @@ class ClassReport:
         self._pairs = _add_pairs(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
-    def tables(
-        self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
-    ) -> dict[str, pa.Table]:
-        metrics, labels = self._metrics, stored_labels(store.spec.target)
+    def tables(self, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
+        metrics, spec = self._metrics, inputs.store.spec
+        labels = stored_labels(spec.target)
         areas = [Area().add(scores).value for scores in metrics.scores]
         if self._cells.any():
             pairs = zip(self._files, self._cells, strict=True)
@@ -455,7 +466,7 @@ class ClassReport:
             "truth": labels.take(arrow_array(pair // len(labels))),
             "prediction": labels.take(arrow_array(pair % len(labels))),
             "rows": rows.astype(np.uint64),
-            "weight": weight * (1.0 if store.spec.weight is None else store.spec.weight.step),
+            "weight": weight * (1.0 if spec.weight is None else spec.weight.step),
         }
         return {
             "confusion": arrow_table(columns, schemas["confusion"]),
