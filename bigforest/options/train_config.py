@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, get_type_hints
 
-from bigforest.errors import ConfigError, api, counted
+from bigforest.errors import ConfigError, api, counted, shown
 from bigforest.options.declaration import check
 from bigforest.options.names import base_family, check_impurity, check_task, lacked_options
 from bigforest.options.package_names import Impurity
@@ -49,6 +49,18 @@ class TaskDefaults(NamedTuple):
     min_leaf: int
     mtry: FeatureRule
     projections: str
+
+
+# Values that options for classification may have in a regression.
+_WITHOUT_CLASSES: dict[str, tuple[Any, ...]] = {
+    "sampling": ("uniform",),
+    "class_weight": (None,),
+    "vote": ("soft",),
+    "power": ("auto", "off"),
+    "mean_difference": ("none",),
+}
+# Options of bags and of out-of-bag rows.
+_OF_BAGS = ("sample_fraction", "replace", "sampling", "group", "calibration", "keep_votes", "refine", "stop_oob")
 
 
 TASKS: dict[Task, TaskDefaults] = {
@@ -135,24 +147,15 @@ class TrainConfig(TrainOptions):
             if self.keep_targets:
                 raise ConfigError(f"{api('keep_targets')} is for regression, and the target has classes; drop it")
             return self._of_task(task)
-        if self.boosts:
-            raise ConfigError(
-                f"{api('sampling')} {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
-            )
+        for name, allowed in _WITHOUT_CLASSES.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ConfigError(
+                    f"{api(name)} {shown(value)} is for classification, and this is a regression; drop it"
+                )
         if self.impurity == "poisson" and self.projects:
             raise ConfigError(
                 f"the family {self.family} splits by the variance; use the family axis with the impurity poisson"
             )
-        if self.vote != "soft":
-            raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
-        if self.draws_by_class or self.class_weight is not None:
-            raise ConfigError(
-                f"{api('sampling')} and {api('class_weight')} are by class, which a regression does not have; drop them"
-            )
-        if not isinstance(self.power, str):
-            raise ConfigError(f"{api('power')} is of class probabilities, which a regression does not have; drop it")
-        if self.mean_difference != "none":
-            raise ConfigError(f"{api('mean_difference')} is of class means, which a regression does not have; drop it")
         if self.rotation == "pca-classes":
             raise ConfigError("the rotation pca-classes samples classes, which a regression does not have; use pca")
         return self._of_task(task)
@@ -372,42 +375,36 @@ def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
 
 def _check_rules(config: TrainOptions) -> None:
     """Raise ConfigError for options that contradict each other."""
-    _check_boosting(config)
     _check_bag(config)
+    _check_boosting(config)
     _check_calibration(config)
-    _check_out_of_bag(config)
     _check_family(config)
     if not isinstance(config.power, str):
         check_power(config.power)
 
 
 def _check_bag(config: TrainOptions) -> None:
+    for name in () if config.bootstrap else _OF_BAGS:
+        if getattr(config, name) not in (OPTIONS[name].default, "off"):
+            raise ConfigError(
+                f"{api(name)} needs bags, and there are none without {api('bootstrap')}; drop one of them"
+            )
     if config.group is not None and config.draws_by_class:
         raise ConfigError(
             f"whole groups cannot be drawn by class; drop {api('group')} or {api('sampling')} {config.sampling!r}"
-        )
-    described = config.sample_fraction != 1.0 or not config.replace or config.sampling != "uniform"
-    described = described or config.group is not None
-    if not config.bootstrap and described:
-        raise ConfigError(
-            f"{api('sample_fraction')}, {api('replace')}, {api('sampling')} and {api('group')} describe the bag, but "
-            f"{api('bootstrap')} is off; drop one of them"
         )
     if config.sample_fraction > 1.0 and not config.replace:
         raise ConfigError(
             f"{api('sample_fraction')} {config.sample_fraction} draws rows more than once, which needs "
             f"{api('replace')}; make it at most 1, or draw with replacement"
         )
+    if config.stop_oob is not None and not config.replace and config.sample_fraction == 1.0:
+        raise ConfigError(f"{api('stop_oob')} uses the out-of-bag error, and all rows are in every bag; sample fewer")
 
 
 def _check_calibration(config: TrainOptions) -> None:
     if config.calibration is None:
         return
-    if not config.bootstrap:
-        raise ConfigError(
-            f"{api('calibration')} keeps rows out of all bags, and there are no bags without {api('bootstrap')}; drop "
-            "one"
-        )
     if config.boosts:
         raise ConfigError(
             f"{api('calibration')} does not support {api('sampling')} {config.sampling!r}, which draws by the errors "
@@ -421,8 +418,6 @@ def _check_boosting(config: TrainOptions) -> None:
     if not config.boosts:
         return
     named = f"{api('sampling')} {config.sampling!r}"
-    if not config.bootstrap:
-        raise ConfigError(f"{named} draws a bag for each tree, but {api('bootstrap')} is off; drop one of them")
     if not config.replace:
         raise ConfigError(f"{named} draws rows by their weights, with replacement; drop {api('replace')}")
     if config.group is not None:
@@ -449,27 +444,6 @@ def _check_boosting(config: TrainOptions) -> None:
         raise ConfigError(
             f"{biased}, so {api('shrink')} cannot be chosen by it; set the amount, or drop {api('shrink')}"
         )
-
-
-def _check_out_of_bag(config: TrainOptions) -> None:
-    if config.keep_votes and not config.bootstrap:
-        raise ConfigError(
-            f"{api('keep_votes')} is for out-of-bag rows, and there are none without {api('bootstrap')}; drop one of "
-            "them"
-        )
-    if isinstance(config.refine, int) and not config.bootstrap:
-        raise ConfigError(
-            f"{api('refine')} corrects the out-of-bag predictions, and there are none without {api('bootstrap')}; drop "
-            "one of them"
-        )
-    if config.stop_oob is None:
-        return
-    if not config.bootstrap:
-        raise ConfigError(
-            f"{api('stop_oob')} uses the out-of-bag error, which does not exist without {api('bootstrap')}; drop it"
-        )
-    if not config.replace and config.sample_fraction == 1.0:
-        raise ConfigError(f"{api('stop_oob')} uses the out-of-bag error, and all rows are in every bag; sample fewer")
 
 
 def _check_family(config: TrainOptions) -> None:

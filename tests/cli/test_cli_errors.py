@@ -130,7 +130,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "votes on numbers": (
         lambda: ["things.parquet", "--target", "noise", "--vote", "hard", "--exclude", "target"],
-        "the vote hard is for classification",
+        "--vote 'hard' is for classification",
     ),
     "curve of numbers": (
         lambda: ["things.parquet", "--target", "noise", "--exclude", "target", "--validate", "things.parquet"],

@@ -304,7 +304,7 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
         ({"group": "nan"}, "group 'nan' has 1 missing value; give every row a group"),
         ({"group": "one"}, "all rows are of the one group 1"),
         ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
-        ({"group": "who", "bootstrap": False}, "bootstrap is off"),
+        ({"group": "who", "bootstrap": False}, "group needs bags"),
         ({"group": 3}, "group must be the name of a column, as text, or its values, not 3"),
     ],
 )

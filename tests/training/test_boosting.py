@@ -260,8 +260,8 @@ def test_train__boosting_learns_what_stumps_cannot() -> None:
 # What is refused.
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no bag": ({"bootstrap": False}, "bootstrap is off"),
-    "family": ({"family": "subspace-cap"}, "bootstrap is off"),
+    "no bag": ({"bootstrap": False}, "sampling needs bags"),
+    "family": ({"family": "subspace-cap"}, "sampling needs bags"),
     "without replacement": ({"replace": False}, "with replacement"),
     "groups": ({"group": "size"}, "not whole groups"),
     "weights": ({"weight": "size"}, "weights of its own"),
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "soft votes": ({"vote": "soft"}, "vote must be 'hard'"),
     "stopping": ({"stop_oob": 0.1}, "stop_oob cannot use it"),
     "choosing lambda": ({"shrink": "auto"}, "shrink cannot be chosen by it"),
-    "numbers": ({"task": "regression"}, "counts wrong classes"),
+    "numbers": ({"task": "regression"}, "sampling .* is for classification, and this is a regression"),
     "trees": ({"trees": 100_000, "sampling": "arc-x4"}, "at most .* trees"),
     "memory": ({"memory": "20MB"}, "needs"),
 }

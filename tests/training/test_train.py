@@ -190,7 +190,7 @@ def test_train__overwrite_replaces_a_forest(tmp_path: Path) -> None:
         ({"trees": 0}, "trees must be"),
         ({"threads": 0}, "threads must be"),
         ({"scratch": "/nowhere/at/all"}, "scratch folder"),
-        ({"bootstrap": False, "sample_fraction": 0.5}, "bootstrap is off"),
+        ({"bootstrap": False, "sample_fraction": 0.5}, "sample_fraction needs bags"),
         (
             {"replace": False, "sample_fraction": 1.5},
             "which needs replace; make it at most 1",
