@@ -203,56 +203,27 @@ class LeafShrinking:
     """Shrinking of the leaves of trees whose nodes are read in pieces.
 
     lambdas  float64 [lambdas], 0 or more, in the unit of the weights of nodes.
+    classes  number of classes; 1 for regression.
     """
 
-    def __init__(self, lambdas: NDArray[np.float64]) -> None:
+    def __init__(self, lambdas: NDArray[np.float64], classes: int) -> None:
         self._lambdas = lambdas
-        self._state = np.zeros(2, np.int64)
-        self._above = np.empty((0, 0, lambdas.size))
-        self._share = np.empty(lambdas.size)
-        self._kept = np.empty(0)
+        self._state, self._share = np.zeros(2, np.int64), np.empty(lambdas.size)
+        self._above, self._kept = np.empty((0, classes, lambdas.size)), np.empty(0)
 
-    def values(
-        self,
-        feature: NDArray[np.int32],
-        weight: NDArray[np.uint64],
-        counts: NDArray[Any],
-        number: NDArray[np.float64] | None,
-    ) -> NDArray[np.float64]:
+    def values(self, nodes: TreeArrays) -> NDArray[np.float64]:
         """Return the shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves,
-        lambdas] for regression; all lambdas of the first class come first.
-
-        feature, weight, counts  columns of the nodes of the piece, see forest/nodes.py TreeArrays.
-        number                   values of the nodes, for regression; None for classes.
-        """
+        lambdas] for regression; all lambdas of the first class come first."""
         from bigforest.kernels.predict.leaf_values import shrink_leaves
 
-        value = read_only(counts / weight[:, None] if number is None else number[:, None])
-        leaf = feature == LEAF
-        self._make_room(1 + self._most_open(leaf), value.shape[1])
+        # At most as many nodes as a node has ancestors wait for their right child while its values are computed.
+        lacking = int(nodes.depth.max()) + 2 - len(self._kept)
+        if lacking > 0:
+            more = max(lacking, len(self._kept))
+            self._kept = np.append(self._kept, np.empty(more))
+            self._above = np.concatenate([self._above, np.empty((more, *self._above.shape[1:]))])
+        value = read_only(nodes.counts / nodes.weight[:, None] if nodes.value is None else nodes.value[:, None])
+        leaf, weight = nodes.feature == LEAF, nodes.weight.astype(np.float64)
         shrunk = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
-        node_weight = weight.astype(np.float64)
-        shrink_leaves(
-            leaf, node_weight, value, self._lambdas, self._state, self._above, self._kept, self._share, shrunk
-        )
+        shrink_leaves(leaf, weight, value, self._lambdas, self._state, self._above, self._kept, self._share, shrunk)
         return shrunk
-
-    def _most_open(self, leaf: NDArray[np.bool_]) -> int:
-        """Return the largest number of nodes, of this piece and before, that wait for their right child at a time."""
-        from bigforest.kernels.predict.leaf_values import RIGHT_CHILD
-
-        opened, side = self._state.tolist()
-        # After a leaf comes the right child of the last waiting node, or, if none waits, the next tree.
-        waiting = np.cumsum(np.where(leaf, -1, 1)) + (opened - (side == RIGHT_CHILD))
-        waiting -= np.minimum(np.minimum.accumulate(waiting), 0)
-        return int(waiting.max(initial=opened))
-
-    def _make_room(self, rows: int, width: int) -> None:
-        before = len(self._kept)
-        if before >= rows:
-            return
-        above, kept = self._above, self._kept
-        self._above, self._kept = np.empty((2 * rows, width, self._lambdas.size)), np.empty(2 * rows)
-        self._kept[:before] = kept
-        if before:
-            self._above[:before] = above

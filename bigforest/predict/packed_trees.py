@@ -193,8 +193,9 @@ def _pack_apart(
     words = _words(int(ends[-1]), make or np.empty)
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / spec.weight_unit
+    width, features = spec.target.answer_width, len(spec.features)
     tasks = [
-        (nodes, piece, len(spec.features), amounts, make is None)
+        (nodes, piece, features, LeafShrinking(amounts, width) if lambdas else None, make is None)
         for (_, nodes), piece in zip(parts, pieces, strict=True)
     ]
     return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
@@ -217,18 +218,21 @@ def _too_many(parts: str) -> FormatError:
 
 
 def _pack_pieces(
-    pieces: Iterable[TreeArrays], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
+    pieces: Iterable[TreeArrays],
+    words: NDArray[np.uint64],
+    features: int,
+    shrinking: LeafShrinking | None,
+    votes: bool,
 ) -> _Trees:
     """Pack the nodes of a file of trees into `words`, uint64 [2 * nodes].
 
-    lambdas  float64, in the unit of the weights of nodes
-    votes    True to return counts or values of leaves; shrunk values are always returned
+    shrinking  shrinks the values of leaves; None for leaves as grown
+    votes      True to return counts or values of leaves; shrunk values are always returned
     """
     from bigforest.kernels.predict.pack import pack_nodes
 
     trees = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
-    shrinking = LeafShrinking(lambdas) if lambdas.size else None
     done = before = impure = directions = sets = 0
     for piece in pieces:
         size = piece.feature.size
@@ -248,7 +252,7 @@ def _pack_pieces(
         directions += int(blocks.sum())
         sets += int(listed.sum())
         if shrinking is not None:
-            trees.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
+            trees.counts.append(shrinking.values(piece))
         elif not votes:
             trees.counts.append(impure_counts[:0])
         else:

@@ -32,8 +32,8 @@ def test_shrunk_leaves__are_those_of_the_nodes_to_the_last_bit(
     joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
     shrunk = shrunk_leaves(joined, np.array(amounts))
     assert shrunk is not None
-    shrinking = LeafShrinking(np.array(amounts))
-    rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
+    shrinking = LeafShrinking(np.array(amounts), width)
+    rows = [shrinking.values(tree) for tree in grown]
     np.testing.assert_array_equal(shrunk.value, np.concatenate(rows))
     check_formula(shrunk.value, grown, amounts)
 

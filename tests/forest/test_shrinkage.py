@@ -74,12 +74,12 @@ def check_formula(found: np.ndarray, grown: list[TreeArrays], amounts: list[floa
 def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
     grown: list[TreeArrays], amounts: list[float], size: int
 ) -> None:
-    shrinking = LeafShrinking(np.array(amounts))
+    shrinking = LeafShrinking(np.array(amounts), max(1, grown[0].counts.shape[1]))
     rows = []
     for tree in grown:
         for begin in range(0, tree.feature.size, size):
             piece = tree.rows(begin, min(begin + size, tree.feature.size))
-            rows.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
+            rows.append(shrinking.values(piece))
     found = np.concatenate(rows)
     check_formula(found, grown, amounts)
     for place, amount in enumerate(amounts):
