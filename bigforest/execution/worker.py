@@ -129,9 +129,10 @@ def perform(
     except BigForestError as error:
         return TaskResult(None, error)
     except OSError as error:
-        if no_room(error) is None:
+        if (full := no_room(error)) is None:
             raise
-        return TaskResult(None, DiskFullError(f"the worker {where} cannot write: {error}"))
+        advice = full.rpartition("; ")[2]
+        return TaskResult(None, DiskFullError(f"the worker {where} cannot write: {error}; {advice}"))
 
 
 def call_each(

@@ -12,8 +12,8 @@ import io
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,8 @@ import pyarrow as pa
 
 from bigforest.encode.arguments import ColumnArguments, column_arguments
 from bigforest.errors import (
-    BigForestError,
     ConfigError,
     DataError,
-    DiskFullError,
-    Note,
     OutputExistsError,
     api,
     counted,
@@ -56,7 +53,6 @@ from bigforest.storage.atomic import (
     TemporaryFolder,
     check_output,
     naming_refusal,
-    no_room,
     remove,
     replace_output,
     set_aside,
@@ -96,7 +92,7 @@ from bigforest.training.comparison import (
 )
 from bigforest.training.plan import TrainingPlan, open_table, resolve
 from bigforest.training.run import check_table, resume, train_forest
-from bigforest.training.run_folder import Run, is_unfinished
+from bigforest.training.run_folder import Run, advising, is_unfinished
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -176,7 +172,8 @@ class ComparisonRun:
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(store, state, self.listener)
-        with _continuable(out):
+        # This replaces the advice on resuming the run of one candidate.
+        with advising(f"what is finished is kept: repeat the comparison into {out}, and it goes on", out):
             # If the winner is named, the comparison was killed before it moved the forest of the winner.
             following = rounds(state.run.config.trees)[len(state.rounds) :] if state.winner is None else []
             for trees in following:
@@ -426,21 +423,6 @@ def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> Non
 
 def _forest_of(out: Path, name: str) -> Path:
     return out / _FORESTS / f"{name}.forest"
-
-
-@contextmanager
-def _continuable(out: Path) -> Iterator[None]:
-    """Add advice on continuing the comparison to errors of a full disk, and to errors not raised by bigforest."""
-    try:
-        yield
-    except BaseException as error:
-        if (full := no_room(error, out)) is not None:
-            raise DiskFullError(f"{full} and repeat the comparison into {out}, and it goes on") from error
-        if not isinstance(error, BigForestError):
-            # This note replaces the advice on resuming the run of one candidate.
-            kept = [note for note in getattr(error, "__notes__", []) if not isinstance(note, Note)]
-            error.__notes__ = [*kept, f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
-        raise
 
 
 def tuned_forest(

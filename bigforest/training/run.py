@@ -22,13 +22,9 @@ from typing import Any
 from bigforest.encode.arguments import ColumnArguments
 from bigforest.errors import (
     BigForestError,
-    ClusterError,
     ConfigError,
-    DiskFullError,
     FormatError,
-    Note,
     OutputExistsError,
-    StorageError,
     api,
     counted,
     listed,
@@ -58,7 +54,7 @@ from bigforest.revise.validate import KNOWN_ROWS, check_validation, write_valida
 from bigforest.source.files import find_files, separated, separator_of
 from bigforest.source.open import opens_quickly
 from bigforest.source.source import Source
-from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
+from bigforest.storage.atomic import TemporaryFolder, replace_output
 from bigforest.storage.paths import as_path, files_in, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
@@ -66,9 +62,11 @@ from bigforest.training.choose import choose_options
 from bigforest.training.growers import grow_until_converged, grower_of
 from bigforest.training.plan import TrainingPlan, open_table, resolve
 from bigforest.training.run_folder import (
+    PASSING,
     Run,
     RunFolder,
     RunState,
+    advising,
     begin,
     is_unfinished,
     remove_leftovers,
@@ -257,21 +255,15 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _resumable(folder: RunFolder) -> Iterator[None]:
-    """Add advice on resuming to errors that may not occur again.
+    """Add advice on resuming to errors that may not occur again (`advising`).
 
-    These are full disks, failures of a cluster or an object store, and exceptions that are not of bigforest. Other
-    errors would occur again: after such an error, remove the folder of the run if it is new and has no trees.
+    Other errors would occur again: after such an error, remove the folder of the run if it is new and has no trees.
     """
     try:
-        yield
-    except BaseException as error:
-        if (full := no_room(error, folder.work, folder.folder)) is not None:
-            if isinstance(error, DiskFullError):  # raised by a worker
-                full = f"{error}; {full.rpartition('; ')[2]}"
-            raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
-        if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
-            error.add_note(Note(resume_advice(folder.out)))
-        elif folder.fresh and not files_in(folder.forest, "**/part-*"):
+        with advising(resume_advice(folder.out), folder.work, folder.folder):
+            yield
+    except BigForestError as error:
+        if not isinstance(error, PASSING) and folder.fresh and not files_in(folder.forest, "**/part-*"):
             folder.discard()
         raise
 

@@ -21,6 +21,7 @@ import contextlib
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,18 @@ from typing import Any
 import numpy as np
 
 from bigforest.encode.arguments import ColumnArguments
-from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, api, call
+from bigforest.errors import (
+    BigForestError,
+    BusyError,
+    ClusterError,
+    DiskFullError,
+    FormatError,
+    Note,
+    OutputExistsError,
+    StorageError,
+    api,
+    call,
+)
 from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
@@ -363,6 +375,32 @@ def output_of(path: str | Path) -> Path:
     """Return the output of a run from the path of the output or of its unfinished folder."""
     path = as_path(path)
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
+
+
+# Errors of bigforest that may not occur again.
+PASSING = (DiskFullError, ClusterError, StorageError)
+
+
+@contextlib.contextmanager
+def advising(advice: str, *folders: Path) -> Iterator[None]:
+    """Add advice on continuing, in place of earlier advice, to errors that may not occur again.
+
+    These are full disks, failures of a cluster or an object store, and exceptions that are not of bigforest.
+
+    folders  folders to which the block writes. An error of a full disk becomes a DiskFullError that names one of them.
+    """
+    try:
+        yield
+    except BaseException as error:
+        advised = error
+        if not isinstance(error, DiskFullError) and (full := no_room(error, *folders)) is not None:
+            advised = DiskFullError(full)
+        if isinstance(advised, PASSING) or not isinstance(advised, BigForestError):
+            kept = [note for note in getattr(advised, "__notes__", []) if not isinstance(note, Note)]
+            advised.__notes__ = [*kept, Note(advice)]
+        if advised is error:
+            raise
+        raise advised from error
 
 
 def resume_advice(out: Path) -> str:

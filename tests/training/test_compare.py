@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest as bf
-from bigforest.errors import ConfigError, DataError, DiskFullError, FormatError, OutputExistsError
+from bigforest.errors import ClusterError, ConfigError, DataError, DiskFullError, FormatError, OutputExistsError
 from bigforest.events import Event, Notice, StageStarted
 from bigforest.storage.locks import create_locked_dir
 from bigforest.storage.state_file import entries_checksum
@@ -181,6 +181,20 @@ def test_compare__finds_what_it_set_aside_when_it_was_killed(begun: bool, tmp_pa
     assert again.candidates.drop("seconds").equals(first.candidates.drop("seconds"))
     assert any(isinstance(event, StageStarted) and event.stage == "grow" for event in grown) == begun
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [ClusterError("lost"), DiskFullError("full"), KeyboardInterrupt()], ids=repr)
+def test_compare__says_to_repeat_the_comparison_and_not_to_resume_a_candidate(
+    error: BaseException, tmp_path: Path
+) -> None:
+    def fail(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow":
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        bf.compare(table(60), "y", candidates=2, options={"trees": 2}, out=tmp_path / "c", listener=fail)
+    kept = f"what is finished is kept: repeat the comparison into {tmp_path / 'c'}, and it goes on"
+    assert caught.value.__notes__ == [kept]
 
 
 @pytest.mark.parametrize(
