@@ -325,12 +325,12 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
         return version, kind, str(error)
 
 
-def read_table(path: Path, file_format: FileFormat, identity: str) -> pa.Table:
+def read_table(path: Path, file_format: FileFormat, header: Header) -> pa.Table:
     """Read one whole file, with one chunk per column, in the order of the columns of its format.
 
-    Raises FormatError unless it is a sound file of this format, with no other columns, of the forest `identity`.
+    Raises FormatError unless it is a sound file of this format, with no other columns, of the forest with this header.
     """
-    file = open_checked(path, file_format, identity)
+    file = open_checked(path, file_format, header)
     with decoding(path):
         table = declared(file.read(use_threads=False), file_format.columns).unify_dictionaries().combine_chunks()
         table.validate(full=True)
@@ -349,31 +349,31 @@ def declared(read: Any, columns: pa.Schema) -> Any:
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
-def check_file(path: Path, file_format: FileFormat, identity: str) -> pq.ParquetFile:
+def check_file(path: Path, file_format: FileFormat, header: Header) -> pq.ParquetFile:
     """Check a file as `read_table` does, without reading rows: metadata, columns, and the forest it belongs to.
 
     Returns the file with its footer read.
     """
     file = _footer(path)
-    _check_columns(file, path, file_format, identity)
+    _check_columns(file, path, file_format, header)
     return file
 
 
 def open_checked(
-    path: Path, file_format: FileFormat, identity: str, words: Sequence[str] = (), *, whole: bool = True
+    path: Path, file_format: FileFormat, header: Header, words: Sequence[str] = (), *, whole: bool = True
 ) -> pq.ParquetFile:
     """Check a file (`check_file`) and open it to read rows. whole: also check all bytes; words: see `open_parquet`."""
     file = open_parquet(path, words)
-    _check_columns(file, path, file_format, identity)
+    _check_columns(file, path, file_format, header)
     if whole:
         check_bytes(path)
     return file
 
 
-def _check_columns(file: pq.ParquetFile, path: Path, file_format: FileFormat, identity: str) -> None:
-    """Raise FormatError unless an open file has this format and is a file of the forest `identity`."""
-    header, schema = _header_in(file, path, file_format.kind)
-    if header.identity != identity:
+def _check_columns(file: pq.ParquetFile, path: Path, file_format: FileFormat, header: Header) -> None:
+    """Raise FormatError unless an open file has this format and is a file of the forest with this header."""
+    stored, schema = _header_in(file, path, file_format.kind)
+    if stored.identity != header.identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
     for field in file_format.columns:
         position = schema.get_field_index(field.name)
@@ -393,10 +393,10 @@ def write_features(directory: Path, header: Header, importance: NDArray[np.float
     write_tables([FEATURES.table(numbered)], FEATURES.at(directory), FEATURES, header)
 
 
-def read_features(directory: Path, spec: DataSpec, identity: str) -> pa.Table:
-    """Read features.parquet. Raises FormatError unless it is about the features of `spec`."""
-    path = FEATURES.at(directory)
-    table = read_table(path, FEATURES, identity)
+def read_features(directory: Path, header: Header) -> pa.Table:
+    """Read features.parquet. Raises FormatError unless it is about the features of the dataspec."""
+    path, spec = FEATURES.at(directory), header.spec
+    table = read_table(path, FEATURES, header)
     expected = {
         "feature": list(range(len(spec.features))),
         **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
@@ -425,7 +425,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
         return Levels.none(header.spec)
     file_format = levels_format(header.spec)
     path = file_format.at(directory)
-    table = read_table(path, file_format, header.identity).replace_schema_metadata(None)
+    table = read_table(path, file_format, header).replace_schema_metadata(None)
     levels = checked_levels(table.select(LEVELS.names), header.spec, path, damaged_forest)
     if table.num_columns == len(LEVELS):
         return levels
@@ -451,7 +451,7 @@ def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header)
 def read_boosting(directory: Path, header: Header) -> pa.Table:
     """Read and check boosting.parquet. Raises FormatError."""
     path = BOOSTING.at(directory)
-    table = read_table(path, BOOSTING, header.identity)
+    table = read_table(path, BOOSTING, header)
     tree, error, vote = (as_numpy(column) for column in table.columns)
     sound = (
         np.array_equal(tree, np.arange(header.config.trees))

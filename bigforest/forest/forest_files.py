@@ -48,6 +48,7 @@ from bigforest.forest.format import (
     BOOSTING,
     CALIBRATED,
     FEATURES,
+    LEAF_TARGETS,
     PRUNED,
     RANKS,
     REFINEMENT,
@@ -58,13 +59,12 @@ from bigforest.forest.format import (
     TUNING,
     UNREFINED,
     VALIDATION,
+    VOTES,
     FileFormat,
     levels_format,
     oob_formats,
     trees_format,
 )
-from bigforest.forest.leaf_targets import FOLDER as TARGETS
-from bigforest.forest.leaf_votes import votes_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
@@ -175,7 +175,7 @@ class ForestFiles:
         with same_run(stamp):
             header, parts = check_parts(directory)
             for file_format in _small_files(header.config):
-                check_file(file_format.at(directory), file_format, header.identity)
+                check_file(file_format.at(directory), file_format, header)
             label_type(header.spec.target)
             return cls(directory, header, read_choices(directory), holding, stamp=stamp, parts=parts)
 
@@ -247,7 +247,7 @@ class ForestFiles:
         """Read a file of one table. Raises FormatError, also if the table is empty."""
         path = file_format.at(self.directory)
         with self.same_run():
-            return to_frame(with_rows(read_table(path, file_format, self.identity), path))
+            return to_frame(with_rows(read_table(path, file_format, self.header), path))
 
     @property
     def run(self) -> pl.DataFrame:
@@ -299,9 +299,7 @@ class ForestFiles:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(
-            self.directory, self.spec, self.config.criterion, self.identity, self.holding, self.stamp, self.is_refined
-        )
+        return OobReport(self.directory, self.header, self.holding, self.stamp, self.is_refined)
 
     @property
     def has_votes(self) -> bool:
@@ -350,7 +348,7 @@ class ForestFiles:
     @cached_property
     @_of_same_run
     def ranks(self) -> Ranks | None:
-        return read_ranks(self.directory, self.spec, self.identity) if self.config.ranks else None
+        return read_ranks(self.directory, self.header) if self.config.ranks else None
 
     @property
     @_of_same_run
@@ -362,8 +360,8 @@ class ForestFiles:
         formats += [TUNING] if self.is_tuned else []
         paths = [*self.part_files, *(file_format.at(self.directory) for file_format in formats)]
         if self.has_targets:
-            paths += [*parts_in(self.directory, TARGETS), TARGET_VALUES.at(self.directory)]
-        paths += votes_files(self.directory) if self.has_votes else []
+            paths += [*parts_in(self.directory, LEAF_TARGETS), TARGET_VALUES.at(self.directory)]
+        paths += parts_in(self.directory, VOTES) if self.has_votes else []
         if self.has_oob:
             by_name = oob_formats(self.spec.target, self.config.criterion)
             by_name.pop("rows")

@@ -374,6 +374,10 @@ class FileFormat(NamedTuple):
         """Return the path of the file in the directory of a forest."""
         return directory / self.name
 
+    def part(self, directory: Path, first_tree: int) -> Path:
+        """Return the path of the file part-NNNNNNN.parquet that begins with tree `first_tree`."""
+        return directory / self.name.replace("NNNNNNN", f"{first_tree:07d}")
+
     def table(self, columns: dict[str, Any]) -> pa.Table:
         return arrow_table(columns, self.columns)
 

@@ -32,7 +32,6 @@ from bigforest.storage.array_file import mapped_array
 from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
-FOLDER = "targets"
 # Most targets in a row group, which is read as a whole. A leaf with more targets is a row group of its own.
 _GROUP_ENTRIES = 1 << 18
 # The mean of the targets in a leaf may differ from the value of the leaf by this share of the range of all targets,
@@ -94,10 +93,6 @@ class LeafTargets(NamedTuple):
             if not (apart <= near).all():
                 return False
         return True
-
-
-def leaf_targets_path(directory: Path, first_tree: int) -> Path:
-    return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
 def write_values(directory: Path, values: Iterable[NDArray[np.float64]], header: Header) -> None:
@@ -167,7 +162,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     from bigforest.kernels.predict.quantile import add_up_leaves
 
     value = read_values(directory, header)
-    parts = parts_in(directory, FOLDER)
+    parts = parts_in(directory, LEAF_TARGETS)
     files = [open_parquet(path) for path in parts]
     leaves = sum(file.metadata.num_rows for file in files)
     most = sum(_most_entries(path) for path in parts)
@@ -187,7 +182,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
             leaf, entry = leaf + trees.size, entry + codes.size
     ordered = (np.diff(tree.astype(np.int64)) >= 0).all() and (not leaves or int(tree[-1]) < header.config.trees)
     if leaf != leaves or not ordered or not add_up_leaves(start, code, reach, np.uint64(value.size)):
-        raise damaged_forest(f"{directory / FOLDER}: leaves and targets do not match")
+        raise damaged_forest(f"{LEAF_TARGETS.at(directory).parent}: leaves and targets do not match")
     first = np.searchsorted(tree, np.arange(header.config.trees + 1))
     return LeafTargets(first, node, start, code, reach, value)
 
@@ -200,10 +195,9 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
     offset = 0
     for (source, header), targets in zip(sources, values, strict=True):
         places = np.searchsorted(union, targets).astype(np.uint32)
-        for path in parts_in(source, FOLDER):
-            first = first_tree(path) + offset
+        for path in parts_in(source, LEAF_TARGETS):
             tables = _renumber(path, header, offset, places)
-            write_tables(tables, leaf_targets_path(directory, first), LEAF_TARGETS, merged)
+            write_tables(tables, LEAF_TARGETS.part(directory, first_tree(path) + offset), LEAF_TARGETS, merged)
         offset += header.config.trees
 
 
@@ -220,7 +214,7 @@ def _renumber(path: Path, header: Header, offset: int, places: NDArray[np.uint32
 
 def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     path = TARGET_VALUES.at(directory)
-    table = read_table(path, TARGET_VALUES, header.identity)
+    table = read_table(path, TARGET_VALUES, header)
     column = table["value"]
     value = np.array(as_numpy(column), np.float64)
     if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
@@ -247,7 +241,7 @@ def _entries_array(entries: int, scratch: Path | None, *, mapped: bool) -> NDArr
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:
     """Yield the rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
-    file = open_checked(path, LEAF_TARGETS, header.identity)
+    file = open_checked(path, LEAF_TARGETS, header)
     with decoding(path):
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):

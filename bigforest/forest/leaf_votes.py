@@ -29,7 +29,7 @@ from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute, read_
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, lambdas_to_try, loaded_bytes, shifted
-from bigforest.forest.files import Header, check_bytes, check_file, row_batches, write_tables
+from bigforest.forest.files import Header, check_file, open_checked, row_batches, write_tables
 from bigforest.forest.format import VOTES
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import first_tree, parts_in
@@ -276,30 +276,23 @@ def _ballots(path: Path) -> Path:
     return path.with_name(path.name + ".ballots")
 
 
-VOTES_FOLDER = Path("oob", "votes")
 # Approximate number of rows of a row group.
 _GROUP_ROWS = 1 << 18
 
 
-def votes_files(directory: Path) -> list[Path]:
-    """Return the files of the kept leaves of a forest, in the order of their trees. Raises FormatError without any."""
-    return parts_in(directory, VOTES_FOLDER)
-
-
-def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp | None) -> pl.LazyFrame:
+def read_votes(directory: Path, header: Header, holding: object, stamp: RunStamp | None) -> pl.LazyFrame:
     """Scan the kept leaves of a forest, by tree and row; columns VOTES. Raises FormatError."""
-    paths = votes_files(directory)
+    paths = parts_in(directory, VOTES)
     for path in paths:
-        check_file(path, VOTES, identity)
+        check_file(path, VOTES, header)
     return scan(paths, VOTES.columns, row_batches, holding, stamp)
 
 
 def write_votes(directory: Path, store: Store, config: TrainConfig, files: Sequence[LeafFile], trees: range) -> None:
     """Task: write the kept leaves of `trees` as a part, from the files of leaves. Memory: a chunk, and a row group."""
-    path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
     tree_files = ((file, tree) for file in files for tree in file.trees if tree in trees)
     tables = (table for file, tree in tree_files for table in _tables(file, tree, store.row_numbers))
-    write_tables(tables, path, VOTES, Header(store.spec, config))
+    write_tables(tables, VOTES.part(directory, trees.start), VOTES, Header(store.spec, config))
 
 
 def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
@@ -308,13 +301,12 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
     Raises FormatError.
     """
     offset = 0
-    (directory / VOTES_FOLDER).parent.mkdir(exist_ok=True)
+    (directory / "oob").mkdir(exist_ok=True)
     for source, header in sources:
-        for path in votes_files(source):
-            check_file(path, VOTES, header.identity)
-            check_bytes(path)
-            to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
-            write_tables(_renumber(path, offset, header.config.trees), to, VOTES, merged)
+        for path in parts_in(source, VOTES):
+            open_checked(path, VOTES, header)
+            tables = _renumber(path, offset, header.config.trees)
+            write_tables(tables, VOTES.part(directory, first_tree(path) + offset), VOTES, merged)
         offset += header.config.trees
 
 

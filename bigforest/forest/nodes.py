@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap, compute, is_valid
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.files import Header, write_tables
-from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, trees_format
+from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, TREES, trees_format
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 
 Lists = TypeVar("Lists", Terms, LevelLists)
@@ -320,10 +320,6 @@ def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     return trees[0]._replace(**joined)
 
 
-def part_path(directory: Path, first_tree: int) -> Path:
-    return directory / "trees" / f"part-{first_tree:07d}.parquet"
-
-
 def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one file of the forest `directory`, and return its path.
 
@@ -332,7 +328,7 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
     """
     groups = map(join_trees, _cut_row_groups(pieces, GROUP_NODES, GROUP_ENTRIES))
     tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, groups))
-    path = part_path(directory, first_tree)
+    path = TREES.part(directory, first_tree)
     write_tables(tables, path, trees_format(header.spec), header)
     return path
 

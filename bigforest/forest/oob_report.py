@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.errors import counted, damaged_forest
-from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
+from bigforest.forest.files import Header, check_file, decoding, read_header, read_table, row_batches, with_rows
 from bigforest.forest.format import LATER, POISSON, oob_formats
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
@@ -61,28 +60,26 @@ class OobReport:
     def __init__(
         self,
         home: Path,
-        spec: DataSpec,
-        impurity: str,
-        identity: str,
+        header: Header,
         holding: object = None,
         stamp: RunStamp | None = None,
         refined: bool = False,
     ) -> None:
         """Open the report of a forest, and check its files.
 
-        home      directory of the forest
-        impurity  impurity by which the forest was grown
-        holding   object that is kept alive as long as a LazyFrame of the files is in use
-        stamp     stamp of the forest, which a LazyFrame checks
-        refined   True if the forest has a boosted stage, which the curve does not include
+        home     directory of the forest
+        holding  object that is kept alive as long as a LazyFrame of the files is in use
+        stamp    stamp of the forest, which a LazyFrame checks
+        refined  True if the forest has a boosted stage, which the curve does not include
         """
-        directory, formats = home / "oob", oob_formats(spec.target, impurity)
+        directory, spec = home / "oob", header.spec
+        formats = oob_formats(spec.target, header.config.criterion)
         paths, columns = oob_rows_files(home), formats["rows"].columns
         for name in LATER.intersection(columns.names):
             if not has_column(paths[0], name):
                 columns = columns.remove(columns.get_field_index(name))
         rows_format = formats["rows"]._replace(columns=columns)
-        rows = sum(check_file(path, rows_format, identity).metadata.num_rows for path in paths)
+        rows = sum(check_file(path, rows_format, header).metadata.num_rows for path in paths)
         if rows != spec.rows:  # the last files may be missing, or files are from another run
             raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
 
@@ -90,7 +87,7 @@ class OobReport:
 
         def read(name: str) -> pl.DataFrame:
             file = formats[name].at(home)
-            table = read_table(file, formats[name], identity)
+            table = read_table(file, formats[name], header)
             if name != "confusion":  # the confusion has no rows if no row is out of bag
                 table = with_rows(table, file)
             try:

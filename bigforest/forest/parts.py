@@ -37,8 +37,8 @@ from bigforest.forest.files import (
     read_forest_levels,
     read_header,
 )
-from bigforest.forest.format import KINDS, NODE_KINDS, NODES, trees_format
-from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, join_trees, part_path, write_part
+from bigforest.forest.format import KINDS, NODE_KINDS, NODES, TREES, FileFormat, trees_format
+from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, join_trees, write_part
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
@@ -218,10 +218,12 @@ def numbered_parts(folder: Path) -> list[Path]:
     return [path_of[first] for first in sorted(path_of)]
 
 
-def parts_in(directory: Path, folder: str | Path) -> list[Path]:
-    paths = numbered_parts(directory / folder)
+def parts_in(directory: Path, file_format: FileFormat) -> list[Path]:
+    """Return the files of a format in the directory of a forest, in the order of their trees. Raises FormatError
+    without any."""
+    paths = numbered_parts(file_format.at(directory).parent)
     if not paths:
-        raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
+        raise damaged_forest(f"{directory} has no files {file_format.name.replace('NNNNNNN', '*')}")
     return paths
 
 
@@ -251,7 +253,7 @@ def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[
 
     Returns the common header, with levels, and a span of all rows for each file. Raises FormatError.
     """
-    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
+    paths = part_paths(directory) if parts is None else [TREES.part(directory, part.start) for part in parts]
     header, _ = read_header(paths[0], "trees")
     parts = part_ranges(paths, header.config.trees) if parts is None else parts
     spans = [check_part(path, part, header) for path, part in zip(paths, parts, strict=True)]
@@ -260,7 +262,7 @@ def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[
 
 def check_part(path: Path, trees: range, header: Header) -> Span:
     """Check the metadata and columns of a file of trees of the forest with this header. Return a span of all rows."""
-    file = check_file(path, trees_format(header.spec), header.identity)
+    file = check_file(path, trees_format(header.spec), header)
     return Span(path, trees, 0, file.metadata.num_rows)
 
 
@@ -283,7 +285,7 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """
     from bigforest.kernels.predict import pack
 
-    file = open_checked(span.path, trees_format(header.spec), header.identity, WORDS, whole=span.start == 0)
+    file = open_checked(span.path, trees_format(header.spec), header, WORDS, whole=span.start == 0)
     state = np.zeros(6, np.int64)
     state[pack.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
@@ -366,7 +368,7 @@ def is_finished(directory: Path, part: range, header: Header) -> bool:
 
     Raises FormatError if it is damaged, belongs to another forest or has other trees.
     """
-    path = part_path(directory, part.start)
+    path = TREES.part(directory, part.start)
     if not path.exists():
         return False
     try:
@@ -388,7 +390,7 @@ def recut(
     A part has the same bytes as if its trees had been grown for it. If all these parts exist, they are kept. Raises
     FormatError.
     """
-    if all(part_path(directory, part.start).exists() for part in parts):
+    if all(TREES.part(directory, part.start).exists() for part in parts):
         return
     read, spans = check_parts(source, source_parts)
     header, stops = replace(header, levels=read.levels), [part.stop for part in parts]

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import as_numpy
-from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.forest.files import Header, read_table, write_tables
 from bigforest.forest.format import RANKS
@@ -119,10 +118,10 @@ def store_with_ranks(store: Store) -> Store:
     return store.with_values(ranks, store_with_ranks)
 
 
-def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
+def read_ranks(directory: Path, header: Header) -> Ranks:
     """Read and check ranks.parquet. Raises FormatError."""
-    path = RANKS.at(directory)
-    table = read_table(path, RANKS, identity)
+    path, spec = RANKS.at(directory), header.spec
+    table = read_table(path, RANKS, header)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
     count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
     within = np.diff(feature) == 0

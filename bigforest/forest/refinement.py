@@ -114,7 +114,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
         if not sound:
             raise damaged_forest(f"{path}: {problem}")
 
-    file = open_checked(path, REFINEMENT, header.identity, WORDS)
+    file = open_checked(path, REFINEMENT, header, WORDS)
     trees = SEQUENCES * rounds
     require(trees <= file.metadata.num_rows, "it has fewer nodes than trees")
     with decoding(path):

@@ -32,8 +32,9 @@ from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.decreases import importance_of
 from bigforest.forest.files import Header
+from bigforest.forest.format import TREES
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut
-from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import is_finished
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import cut_rules, cut_whole
@@ -208,7 +209,7 @@ def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int
     Raises FormatError for a part that is damaged or belongs to another forest.
     """
     # Read levels only if there is a part to check: reading takes as long as growing some small trees.
-    if not any(part_path(job.directory, part.start).exists() for part in parts):
+    if not any(TREES.part(job.directory, part.start).exists() for part in parts):
         return list(parts)
     header = job.header()
     missing = [part for part in parts if not is_finished(job.directory, part, header)]

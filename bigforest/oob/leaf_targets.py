@@ -26,7 +26,6 @@ from bigforest.forest.files import Header, write_tables
 from bigforest.forest.format import LEAF_TARGETS
 from bigforest.forest.leaf_targets import (
     LeavesOfTree,
-    leaf_targets_path,
     leaves_tables,
     write_values,
 )
@@ -179,7 +178,7 @@ def write_leaf_targets(
         room = _Room.of(folder, window)
         packed, numbers = load_trees(store, trees, entries, 1, room.make), trees.numbers(entries)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-        path = leaf_targets_path(directory, numbers.start)
+        path = LEAF_TARGETS.part(directory, numbers.start)
         codes = _target_places(store, _different_targets(store, room), room)
         tables = (
             table

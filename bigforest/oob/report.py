@@ -37,8 +37,8 @@ from bigforest.events import Listener, Notice, stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_tables
-from bigforest.forest.format import METRICS, oob_formats
-from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, LeafFile, step_rows, write_votes
+from bigforest.forest.format import METRICS, VOTES, oob_formats
+from bigforest.forest.leaf_votes import FOLDER, LeafFile, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import outputs_of
@@ -222,7 +222,7 @@ def _write_votes(job: ForestJob, files: Sequence[LeafFile]) -> None:
     """Write the leaves of out-of-bag rows as oob/votes/part-*.parquet. Votes of an earlier report are removed first:
     they may be divided into other parts."""
     store, config, directory, resources, _ = job
-    remove(directory / VOTES_FOLDER)
+    remove(VOTES.at(directory).parent)
     parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]
     shared = (directory, store, config, files)
     resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)

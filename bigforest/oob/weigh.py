@@ -30,8 +30,9 @@ from bigforest.errors import DataError, api
 from bigforest.execution.resources import Resources
 from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
+from bigforest.forest.format import TREES
 from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
-from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import batches, check_part, read_span
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
@@ -103,7 +104,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
         zeros: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
-        path = part_path(narrow, part.start)
+        path = TREES.part(narrow, part.start)
         packed = load_trees(store, outline(narrow, [part]), range(1), 1, zeros)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
         sums = zeros((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)

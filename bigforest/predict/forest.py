@@ -262,7 +262,7 @@ class Forest:
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in docs/reference/files.md."""
         with self.files.same_run():
-            return to_frame(read_features(self.directory, self.spec, self.identity))
+            return to_frame(read_features(self.directory, self.files.header))
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:
@@ -328,7 +328,7 @@ class Forest:
                 f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
             )
         with self.files.same_run():
-            return read_votes(self.directory, self.identity, self.files.holding, self.files.stamp)
+            return read_votes(self.directory, self.files.header, self.files.holding, self.files.stamp)
 
     @property
     def has_targets(self) -> bool:

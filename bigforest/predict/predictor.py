@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.execution.executor import on_each_thread
-from bigforest.forest.leaf_targets import FOLDER, LeafTargets
+from bigforest.forest.format import LEAF_TARGETS
+from bigforest.forest.leaf_targets import LeafTargets
 from bigforest.kernels.predict.accumulate import (
     LeafNumbers,
     SpreadVotes,
@@ -233,15 +234,16 @@ class GroupLeafTargets(NamedTuple):
 
         Raises FormatError if the targets belong to other leaves, or their weighted mean in a leaf is not its value.
         """
+        folder = LEAF_TARGETS.at(directory).parent
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
         leaves = packed.leaf_nodes()
         counts = np.diff(targets.first[trees.start : trees.stop + 1])
         if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
             np.concatenate(leaves), targets.node[begin:end]
         ):
-            raise damaged_forest(f"{directory / FOLDER}: the leaves of the targets are not the leaves of the trees")
+            raise damaged_forest(f"{folder}: the leaves of the targets are not the leaves of the trees")
         if not targets.have_means(mean, begin, step):
-            raise damaged_forest(f"{directory / FOLDER}: the mean of the targets of a leaf is not its value")
+            raise damaged_forest(f"{folder}: the mean of the targets of a leaf is not its value")
         return cls(targets, trees.start, begin)
 
 

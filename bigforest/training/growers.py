@@ -34,8 +34,9 @@ from bigforest.events import stage
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.files import Header, write_levels, write_tree_votes
+from bigforest.forest.format import TREES
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves, step_rows
-from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import check_part, is_finished, read_trees, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
@@ -101,7 +102,7 @@ class BoostingGrower(Grower):
 
     def _evaluate_part(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> None:
         """Evaluate the trees of an existing part as if they had just been grown."""
-        span = check_part(part_path(self._job.directory, part.start), part, self._shared.header)
+        span = check_part(TREES.part(self._job.directory, part.start), part, self._shared.header)
         for tree, nodes in zip(part, read_trees(span, self._shared.header), strict=True):
             self._shared.sampler.draw_boosted(tree, self._weights.weights)
             self._evaluate(tree, nodes, leaves)
@@ -150,7 +151,7 @@ class WeighingGrower(Grower):
             self.free_memory()
         weigh_parts(self._weighed, self._job.directory, missing, advance)
         for part in missing:
-            part_path(self._job.directory, part.start).unlink()
+            TREES.part(self._job.directory, part.start).unlink()
 
 
 # Trees between two checks of the curve, and trees on either side of a comparison.

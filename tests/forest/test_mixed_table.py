@@ -21,8 +21,8 @@ import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.execution.resources import Resources
 from bigforest.forest import parts
-from bigforest.forest.format import NODES
-from bigforest.forest.nodes import join_trees, part_path
+from bigforest.forest.format import NODES, TREES
+from bigforest.forest.nodes import join_trees
 from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
@@ -339,7 +339,7 @@ OF_NUMBERS = {
 def test_read_parts__refuses(name: str, tmp_path: Path) -> None:
     write_mixed(tmp_path, mixed_trees(6, 1, name in OF_NUMBERS), mixed_spec(name in OF_NUMBERS))
     change, words = (DAMAGE | OF_NUMBERS)[name]
-    rewrite(part_path(tmp_path, 0), change)
+    rewrite(TREES.part(tmp_path, 0), change)
     with pytest.raises(FormatError, match=words):
         read_forest(tmp_path).check()
 

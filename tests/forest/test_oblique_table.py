@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from bigforest.errors import FormatError
 from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.files import Header
-from bigforest.forest.format import NODES
-from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
+from bigforest.forest.format import NODES, TREES
+from bigforest.forest.nodes import TreeArrays, join_trees, write_part
 from bigforest.forest.parts import check_parts, read_span
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.options.train_config import TrainConfig
@@ -144,7 +144,7 @@ def rewrite(path: Path, name: str, change: Callable[[list[Any], list[str]], None
 def test_read_parts__refuses_terms(name: str, tmp_path: Path) -> None:
     write_forest(tmp_path, trees(), SPEC, [2])
     terms, words = DAMAGE[name]
-    path = part_path(tmp_path, 2)
+    path = TREES.part(tmp_path, 2)
     rewrite(path, "terms", lambda values, kinds: values.__setitem__(kinds.index("oblique"), terms))
     with pytest.raises(FormatError, match=words) as error:
         read_forest(tmp_path).check()
@@ -155,14 +155,14 @@ def test_read_parts__refuses_terms(name: str, tmp_path: Path) -> None:
 def test_read_parts__refuses_terms_elsewhere(kind: str, words: str, tmp_path: Path) -> None:
     write_forest(tmp_path, trees(), SPEC)
     change = [term("x0", 1.0)]
-    rewrite(part_path(tmp_path, 0), "terms", lambda values, kinds: values.__setitem__(kinds.index(kind), change))
+    rewrite(TREES.part(tmp_path, 0), "terms", lambda values, kinds: values.__setitem__(kinds.index(kind), change))
     with pytest.raises(FormatError, match=words):
         read_forest(tmp_path).check()
 
 
 def test_read_parts__refuses_an_oblique_node_with_a_feature(tmp_path: Path) -> None:
     write_forest(tmp_path, trees(), SPEC)
-    path = part_path(tmp_path, 0)
+    path = TREES.part(tmp_path, 0)
     rewrite(path, "feature", lambda values, kinds: values.__setitem__(kinds.index("oblique"), "x0"))
     with pytest.raises(FormatError, match="feature must be null except in axis and category nodes"):
         read_forest(tmp_path).check()

@@ -24,8 +24,8 @@ from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Executor
 from bigforest.forest import decreases, files, parts
 from bigforest.forest.files import METADATA_KEY, VERSION, Header
-from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, FileFormat
-from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
+from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, TREES, FileFormat
+from bigforest.forest.nodes import TreeArrays, join_trees, write_part
 from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.predict.flat_tree import MORE, TERMS
@@ -161,7 +161,7 @@ def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:
 
 def test_write_part__encodings_are_those_that_older_readers_know(tmp_path: Path) -> None:
     write(tmp_path)
-    group = pq.read_metadata(part_path(tmp_path, 0)).row_group(0)
+    group = pq.read_metadata(TREES.part(tmp_path, 0)).row_group(0)
     for chunk in (group.column(number) for number in range(group.num_columns)):
         by_type = {"DOUBLE": {"BYTE_STREAM_SPLIT"}, "BYTE_ARRAY": {"RLE_DICTIONARY"}, "BOOLEAN": set()}
         integers = {"DELTA_BINARY_PACKED"}  # planes of integers came later
@@ -334,7 +334,7 @@ def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table], rows: int | Non
 def test_read_parts__refuses(name: str, tmp_path: Path) -> None:
     write(tmp_path)
     change, words = DAMAGE[name]
-    path = part_path(tmp_path, 0)
+    path = TREES.part(tmp_path, 0)
     _rewrite(path, change)
     with pytest.raises(FormatError, match=words) as error:
         read_forest(tmp_path).check()
@@ -343,7 +343,7 @@ def test_read_parts__refuses(name: str, tmp_path: Path) -> None:
 
 def test_read_parts__accepts_the_rewritten_undamaged(tmp_path: Path) -> None:
     write(tmp_path)
-    _rewrite(part_path(tmp_path, 0), lambda table: _set(table, "feature", lambda values: None))
+    _rewrite(TREES.part(tmp_path, 0), lambda table: _set(table, "feature", lambda values: None))
     read_forest(tmp_path).check()
 
 
@@ -427,7 +427,7 @@ def test_read_forest__damaged_parquet(name: str, tmp_path: Path) -> None:
 
 def test_read_parts__damaged_pages(tmp_path: Path) -> None:
     write(tmp_path)
-    path = part_path(tmp_path, 0)
+    path = TREES.part(tmp_path, 0)
     content = bytearray(path.read_bytes())
     content[4:400] = bytes(396)
     path.write_bytes(content)
@@ -444,9 +444,9 @@ def test_files__a_flipped_byte_is_refused_or_without_effect(name: str, tmp_path:
     content = path.read_bytes()
     columns, kind = pq.read_schema(path).remove_metadata(), files.file_kind(path)
     assert kind is not None
-    identity = files.read_header(path, kind)[0].identity
+    header, _ = files.read_header(path, kind)
     file_format = FileFormat(name, kind, columns)
-    expected = files.read_table(path, file_format, identity)
+    expected = files.read_table(path, file_format, header)
     random = np.random.default_rng(1)
     passed = 0
     for place in {*random.integers(0, len(content), 300).tolist(), *range(len(content) - 60, len(content))}:
@@ -454,7 +454,7 @@ def test_files__a_flipped_byte_is_refused_or_without_effect(name: str, tmp_path:
         damaged[place] ^= 1 << int(random.integers(8))
         path.write_bytes(damaged)
         try:
-            found = files.read_table(path, file_format, identity)
+            found = files.read_table(path, file_format, header)
         except FormatError as error:
             assert str(path) in str(error)
         else:
@@ -478,7 +478,7 @@ def test_forest__a_flipped_byte_in_its_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_read_parts__missing_part(last: bool, tmp_path: Path) -> None:
     write(tmp_path)
-    part_path(tmp_path, 3 if last else 0).unlink()
+    TREES.part(tmp_path, 3 if last else 0).unlink()
     with pytest.raises(FormatError, match="ends with tree 2, not 3" if last else "tree 0 is missing"):
         read_forest(tmp_path).check()
 
@@ -486,7 +486,7 @@ def test_read_parts__missing_part(last: bool, tmp_path: Path) -> None:
 def test_read_parts__tree_twice(tmp_path: Path) -> None:
     write(tmp_path)
     write_part(tmp_path, 2, trees()[2:], Header(SPEC, TrainConfig(trees=4, bootstrap=False), Levels.none(SPEC)))
-    part_path(tmp_path, 3).unlink()
+    TREES.part(tmp_path, 3).unlink()
     with pytest.raises(FormatError, match="ends with tree 2, not 1"):
         read_forest(tmp_path).check()
 
@@ -498,7 +498,7 @@ def test_read_forest__parts_of_two_forests(what: str, tmp_path: Path) -> None:
         write_forest(tmp_path / "other", trees(), SPEC, [3], seed=1)
     else:
         write_forest(tmp_path / "other", trees(), spec_of(3, ("a", "b", "c"), "String"), [3])
-    shutil.copy(part_path(tmp_path / "other", 3), part_path(tmp_path, 3))
+    shutil.copy(TREES.part(tmp_path / "other", 3), TREES.part(tmp_path, 3))
     with pytest.raises(FormatError, match="belongs to another forest"):
         read_forest(tmp_path)
 
@@ -554,7 +554,7 @@ def test_read_forest__header_of_no_sense(metadata: str, tmp_path: Path) -> None:
 )
 def test_read_forest__columns(change: Callable[[pa.Table], pa.Table], words: str, tmp_path: Path) -> None:
     write(tmp_path)
-    _rewrite(part_path(tmp_path, 3), change)
+    _rewrite(TREES.part(tmp_path, 3), change)
     with pytest.raises(FormatError, match=words):
         read_forest(tmp_path)
 

@@ -83,7 +83,7 @@ def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[i
 
 def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1, limits: Limits = USUAL) -> OobReport:
     write_oob(ForestJob(store, config, folder, Resources(threads=threads, limits=limits), silent))
-    return OobReport(folder, store.spec, "gini", check_parts(folder)[0].identity)
+    return OobReport(folder, check_parts(folder)[0])
 
 
 def check(found: OobReport, store: Store, config: TrainConfig, grown: list[TreeArrays]) -> None:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
-from bigforest.forest.format import TARGET_VALUES
-from bigforest.forest.leaf_targets import leaf_targets_path, read_targets
+from bigforest.forest.format import LEAF_TARGETS, TARGET_VALUES
+from bigforest.forest.leaf_targets import read_targets
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
@@ -294,7 +294,7 @@ def test_predict__refuses_damaged_targets(
     forest: Forest, file: str, change: Callable[[pl.DataFrame], pl.DataFrame], words: str, tmp_path: Path
 ) -> None:
     forest.write(tmp_path / "f")
-    path = TARGET_VALUES.at(tmp_path / "f") if file == "values" else leaf_targets_path(tmp_path / "f", 0)
+    path = TARGET_VALUES.at(tmp_path / "f") if file == "values" else LEAF_TARGETS.part(tmp_path / "f", 0)
     rewritten(path, change)
     damaged = bigforest.read_forest(tmp_path / "f")
     assert damaged.predict(frame(3)).height == 3
@@ -313,12 +313,12 @@ def test_predict__refuses_missing_and_foreign_targets(forest: Forest, tmp_path: 
         bigforest.read_forest(tmp_path / "f").predict(frame(3), quantiles=[0.5])
     forest.write(tmp_path / "g")
     other = bigforest.train(frame(2_000), out=tmp_path / "h", **OPTIONS | {"seed": 5})
-    shutil.copy(leaf_targets_path(other.directory, 0), leaf_targets_path(tmp_path / "g", 0))
+    shutil.copy(LEAF_TARGETS.part(other.directory, 0), LEAF_TARGETS.part(tmp_path / "g", 0))
     with pytest.raises(FormatError, match="belongs to another forest"):
         bigforest.read_forest(tmp_path / "g").predict(frame(3), quantiles=[0.5])
-    data = bytearray(leaf_targets_path(other.directory, 0).read_bytes())
+    data = bytearray(LEAF_TARGETS.part(other.directory, 0).read_bytes())
     data[len(data) // 2] ^= 1
-    leaf_targets_path(other.directory, 0).write_bytes(data)
+    LEAF_TARGETS.part(other.directory, 0).write_bytes(data)
     with pytest.raises(FormatError, match="checksum differs"):
         other.predict(frame(3), quantiles=[0.5])
 
