@@ -75,10 +75,10 @@ def _weighing_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     task, nodes = _weighing_bytes(shape, config)
-    smallest = BASE_BYTES + task + min(nodes, FITTING_BYTES)
-    whole = BASE_BYTES + task + nodes
-    mapped = resources.memory is not None and whole > resources.memory
-    return MemoryEstimate("weigh", smallest if mapped else whole, smallest, nodes if mapped else 0)
+    whole, smallest = task + nodes, BASE_BYTES + task + min(nodes, FITTING_BYTES)
+    if resources.memory is not None and BASE_BYTES + whole > resources.memory:
+        return MemoryEstimate("weigh", smallest, smallest, nodes)
+    return MemoryEstimate("weigh", BASE_BYTES + tasks_at_once(whole, resources) * whole, smallest)
 
 
 def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: Callable[[int], None]) -> None:

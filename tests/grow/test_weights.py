@@ -22,7 +22,9 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
+from bigforest.oob.weigh import weigh_estimate
 from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, Shape
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
@@ -246,6 +248,14 @@ def test_stop_oob__evaluates_as_the_report_does(target: str, tmp_path: Path) -> 
     assert 40 <= settled.trees < 200
     assert settled.oob.curve.equals(again.oob.curve)
     assert settled.nodes.collect().equals(again.nodes.collect())
+
+
+def test_weigh_estimate__counts_all_tasks_at_once() -> None:
+    shape = Shape(1_000_000, (4,) * 10, 10**7, 2)
+    one, three = (weigh_estimate(shape, TrainConfig(), Resources(threads=threads)).memory for threads in (1, 3))
+    assert three - BASE_BYTES == 3 * (one - BASE_BYTES)
+    limited = weigh_estimate(shape, TrainConfig(), Resources(threads=3, memory=2 * one))
+    assert one < limited.memory <= 2 * one
 
 
 def test_resume__weighs_what_is_left(tmp_path: Path) -> None:
