@@ -205,79 +205,42 @@ class ComparisonRun:
     def _begin(self) -> tuple[Store, ComparisonState]:
         """Return the store and the state of the comparison: a new state, or the saved one of the same comparison.
 
-        Raises OutputExistsError or DataError if the saved comparison is another one.
+        Raises ConfigError and DataError if the table or the settings cannot be used, OutputExistsError or DataError if
+        the saved comparison is another one.
         """
-        run, out = Run.of(self.arguments), self.out
+        run, out, work = Run.of(self.arguments), self.out, self.out / _WORK
         begun = ComparisonState.read(out) if has_begun(out) else None
+        other = f"choose another output, or {api('overwrite')} it"
         if begun is not None and run.location is not None and begun.run.location not in (None, run.location):
-            raise OutputExistsError(
-                f"{out} compares candidates on {begun.run.location}; choose another output, or {api('overwrite')} it"
-            )
-        store = self._make_store(run, None if begun is None else begun.run.fingerprint)
-        state = self._new_state(run, store)
-        if begun is None:
-            state.write(out)
-            return store, state
-        if begun.settings != state.settings:
-            raise OutputExistsError(
-                f"{out} is a comparison of other candidates or options; choose another output, or {api('overwrite')} it"
-            )
-        return store, begun
-
-    def _make_store(self, run: Run, fingerprint: str | None) -> Store:
-        """Return the store of the comparison: the table if it is a store, or the table encoded in the folder.
-
-        fingerprint  fingerprint of the store; None if the comparison has not begun. If it has begun, the table is
-                     encoded again, because its content may have changed since then.
-
-        Raises ConfigError and DataError if the run cannot use the table, if the memory suffices for no candidate, or if
-        the table is not the same as before.
-        """
-        kept, work = self.out / _STORE, self.out / _WORK
+            raise OutputExistsError(f"{out} compares candidates on {begun.run.location}; {other}")
         remove(work)  # of a killed comparison
         work.mkdir()
         try:
             plan = resolve(run, open_table(run, work, memory=self.resources.memory), self.resources)
-            if plan.roles is not None:
-                self._check_memory(plan, plan.roles.task)
-            plan = replace(plan, run=replace(run, fingerprint=fingerprint), stages=("read", "encode"))
-            store = plan.make_store(work / _STORE, self.listener, f"{self.out} compares candidates on")
-            if isinstance(plan.table, Store):
-                return store
-            if fingerprint is None or not is_store(kept):
-                replace_output(store.path, kept, work / "replaced")
+            assert plan.config.task is not None
+            state = self._new_state(run, plan.config.task)
+            if begun is not None and begun.settings != state.settings:
+                raise OutputExistsError(f"{out} is a comparison of other candidates or options; {other}")
+            self._check_memory(plan, state)
+            store = self._make_store(plan, work, None if begun is None else begun.run.fingerprint)
         finally:
             remove(work)
-        return Store.open(kept, verify=fingerprint is not None)
+        self._check_on(store, state)
+        if begun is not None:
+            return store, begun
+        state.run = replace(run, fingerprint=store.fingerprint)
+        state.write(out)
+        return store, state
 
-    def _check_memory(self, plan: TrainingPlan, task: Task) -> None:
-        """Raise ConfigError, before the table is encoded, if no candidate can be grown in the memory."""
-        faults = list[ConfigError]()
-        for candidate in self._candidates(task).values():
-            try:
-                config = TrainConfig.of(**self.arguments.options | candidate).for_task(task)
-                return replace(plan, config=config).check()
-            except ConfigError as error:
-                faults.append(error)
-        raise faults[0]
-
-    @property
-    def _base(self) -> dict[str, Any]:
-        """Options of all candidates, without `trees`."""
-        return {name: value for name, value in self.arguments.options.items() if name != "trees"}
-
-    def _candidates(self, task: Task) -> dict[str, dict[str, Any]]:
-        """Return the options of each candidate. Raises ConfigError."""
+    def _new_state(self, run: Run, task: Task) -> ComparisonState:
+        """Return the state of a comparison that has not begun, for a table of this task. Raises ConfigError."""
+        options = {name: value for name, value in self.arguments.options.items() if name != "trees"}
         if isinstance(self.candidates, int | None):
-            return default_candidates(task, self.candidates)
-        return given_candidates(self.candidates, self._base)
-
-    def _new_state(self, run: Run, store: Store) -> ComparisonState:
-        """Return the state of a comparison that has not begun. Raises ConfigError and DataError."""
-        options, task = self.arguments.options, store.spec.target.task
-        base, candidates = self._base, self._candidates(task)
+            candidates = default_candidates(task, self.candidates)
+        else:
+            candidates = given_candidates(self.candidates, options)
         for name, candidate in candidates.items():
-            config = TrainConfig.of(**base | candidate)
+            config = TrainConfig.of(**options | candidate)
             if not config.bootstrap:
                 raise ConfigError(
                     f"the candidate {name} grows on all rows, so no row is out of bag to evaluate it; drop "
@@ -288,27 +251,61 @@ class ComparisonRun:
                     f"the candidate {name} cannot be evaluated on out-of-bag rows: with sampling "
                     f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
                 )
-            if not isinstance(self.candidates, int | None):
-                try:
-                    self._check(candidate, store)
-                except (ConfigError, DataError) as error:
-                    raise type(error)(f"the candidate {name}: {error.text}") from error
         if options.get("stop_oob") is not None:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
             )
         metric = plain(self.metric)
         if metric is None:
-            metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
+            metric = "poisson_deviance" if options.get("impurity") == "poisson" else METRICS[task][0]
         if not isinstance(metric, str) or metric not in METRICS[task]:
             raise ConfigError(f"{api('metric')} must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
+        return ComparisonState(run, metric, options=options, candidates=candidates)
+
+    def _check_memory(self, plan: TrainingPlan, state: ComparisonState) -> None:
+        """Raise ConfigError, before the table is encoded, if no candidate can be grown in the memory."""
+        if plan.roles is None:  # a store, see `_check_on`
+            return
+        task, faults = plan.roles.task, list[ConfigError]()
+        for candidate in state.candidates.values():
+            try:
+                config = TrainConfig.of(**self.arguments.options | candidate).for_task(task)
+                replace(plan, config=config).check()
+                return
+            except ConfigError as error:
+                faults.append(error)
+        raise faults[0]
+
+    def _make_store(self, plan: TrainingPlan, work: Path, fingerprint: str | None) -> Store:
+        """Return the store of the comparison: the table if it is a store, or the table encoded in the folder.
+
+        work         empty folder for temporary files.
+        fingerprint  fingerprint of the store; None if the comparison has not begun. If it has begun, the table is
+                     encoded again, because its content may have changed since then.
+
+        Raises DataError if the table is not the same as before.
+        """
+        kept = self.out / _STORE
+        plan = replace(plan, run=replace(plan.run, fingerprint=fingerprint), stages=("read", "encode"))
+        store = plan.make_store(work / _STORE, self.listener, f"{self.out} compares candidates on")
+        if isinstance(plan.table, Store):
+            return store
+        if fingerprint is None or not is_store(kept):
+            replace_output(store.path, kept, work / "replaced")
+        return Store.open(kept, verify=fingerprint is not None)
+
+    def _check_on(self, store: Store, state: ComparisonState) -> None:
+        """Raise ConfigError or DataError if the metric, or an explicit candidate, does not fit the table."""
+        for name, candidate in () if isinstance(self.candidates, int | None) else state.candidates.items():
+            try:
+                self._check(candidate, store)
+            except (ConfigError, DataError) as error:
+                raise type(error)(f"the candidate {name}: {error.text}") from error
         classes = len(store.spec.target.classes)
-        if metric == "auc" and not curves_of(classes):
+        if state.metric == "auc" and not curves_of(classes):
             raise ConfigError(f"auc is for 2 to {MOST_CURVES} classes, and there are {classes}; take log_loss")
-        if metric == "poisson_deviance":
+        if state.metric == "poisson_deviance":
             criterion_named("poisson").check(store)
-        run = replace(run, fingerprint=store.fingerprint)
-        return ComparisonState(run, metric, options=base, candidates=candidates)
 
     def _check(self, candidate: Mapping[str, Any], store: Store) -> None:
         """Raise ConfigError and DataError if a candidate cannot be grown on the table."""

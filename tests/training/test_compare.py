@@ -225,8 +225,10 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     with pytest.raises(DataError, match="not the one"):
         bf.compare(data, "y", options={"trees": 5}, **how)
     table(60).write_parquet(data)
+    heard: list[Event] = []
     with pytest.raises(OutputExistsError, match="other candidates or options"):
-        bf.compare(data, "y", options={"trees": 6}, **how)
+        bf.compare(data, "y", options={"trees": 6}, listener=heard.append, **how)
+    assert not heard  # the table was not encoded
     again = bf.compare(data, "y", options={"trees": 6}, overwrite=True, **how)
     assert again.forest.trees == 6
     (tmp_path / "d").mkdir()
@@ -265,10 +267,11 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     ],
 )
 def test_compare__says_what_is_wrong(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    out = tmp_path / "c"
+    out, heard = tmp_path / "c", list[Event]()
     with pytest.raises(ConfigError, match=message):
-        bf.compare(table(60), "y", **{"out": out, **arguments})
+        bf.compare(table(60), "y", **{"out": out, "listener": heard.append, **arguments})
     assert not out.exists()
+    assert not heard or "the candidate b: the" in message  # the table is encoded only to check candidates on it
 
 
 def test_compare__memory_is_that_of_the_candidates(tmp_path: Path) -> None:
