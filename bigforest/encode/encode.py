@@ -46,6 +46,7 @@ from bigforest.options.values import Task
 from bigforest.progress import watching
 from bigforest.source.open import check_csv, open_source, opens_quickly
 from bigforest.source.source import Reading, Source
+from bigforest.source.spool import unnested
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote
 from bigforest.store.format import STORE
@@ -92,7 +93,7 @@ def encode(
         names = [*kinds, name, *roles.others]
         separator, source = (
             source.separator,
-            source.unnested({column: columns[column] for column in names}, scratch, resources.limits.cells_per_read),
+            unnested(source, {column: columns[column] for column in names}, scratch, resources.limits.cells_per_read),
         )
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):

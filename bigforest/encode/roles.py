@@ -28,10 +28,8 @@ from bigforest.errors import DataError, api, listed, similar_names
 from bigforest.options.train_config import TrainConfig, check_axes_from, check_features
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
-from bigforest.source.files import find_files
 from bigforest.source.in_memory import TARGET
 from bigforest.source.source import Source, reading_parquet
-from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable
 
@@ -203,16 +201,14 @@ _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UIn
 _MAX_CLASS_BOUND = 1_000
 
 
-def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) -> Shape:
+def shape_of(table: Source, roles: ColumnRoles, config: TrainConfig) -> Shape:
     """Return an upper bound of the shape of the store of a table.
 
-    data  argument that the table was opened from. Statistics of Parquet files bound the values of integer columns.
-
-    Reads metadata, and the target if metadata do not bound its classes. Raises DataError for a target that cannot be
-    classes, and for files that cannot be read.
+    Statistics of Parquet files bound the values of integer columns. Reads metadata, and the target if metadata do not
+    bound its classes. Raises DataError for a target that cannot be classes, and for files that cannot be read.
     """
     columns, target, kinds = roles.columns, roles.target, roles.kinds
-    known = _bounds_from_files(data) if table.files else _bounds_from_frame(table, columns, target)
+    known = _bounds_from_files(table.files) if table.files else _bounds_from_frame(table, columns, target)
     bounds = {name: known.get(name, UNKNOWN) for name in (target, *kinds)}
     codes = {feature: _max_codes(table.rows, columns[feature].dtype, bounds[feature]) for feature in kinds}
     if isinstance(config.max_bins, int):
@@ -257,22 +253,13 @@ class ColumnBounds(NamedTuple):
 UNKNOWN = ColumnBounds(None, None)
 
 
-def _bounds_from_files(data: Any) -> dict[str, ColumnBounds]:
-    if not isinstance(data, str | Path):
-        return {}
-    files = find_files(data)[1]
-    if kind_of_file(files[0]) != "Parquet":
-        return {}
-    import pyarrow as pa
+def _bounds_from_files(files: Sequence[Path]) -> dict[str, ColumnBounds]:
     import pyarrow.parquet as pq
 
     chunk_entries: dict[str, list[tuple[int | None, tuple[int, int] | None]]] = {}
     for file in files:
         with reading_parquet(file):
-            try:
-                schema = pq.read_metadata(readable(file)).schema
-            except pa.ArrowNotImplementedError:  # integers of 128 bits, which Polars reads
-                return {}
+            schema = pq.read_metadata(readable(file)).schema
             stored = [_stored_integers(schema.column(position)) for position in range(len(schema))]
             for group in row_groups(file):
                 for position, chunk in enumerate(group):

@@ -39,6 +39,7 @@ from bigforest.progress import watching
 from bigforest.source.in_memory import is_missing, series_of
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
+from bigforest.source.spool import unnested
 from bigforest.store.levels import Levels
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def open_rows(
     if nested := nested_roles(source.schema, spec):
         whole = {name: FlatColumn(name, dtype) for name, dtype in source.schema.items()}
         with source.unchanged():
-            source = source.unnested(whole | nested, scratch, USUAL.cells_per_read)
+            source = unnested(source, whole | nested, scratch, USUAL.cells_per_read)
     return source.retyped(
         {name: pl.Null() for name in _incomparable_features(source.schema, spec) if not source.has_values(name)}
     )

@@ -1,10 +1,10 @@
 """Tables in files: from a path, folder or glob to a Source of Parquet files.
 
 1. Find the files, which must be of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
-2. Unpack compressed text. Scan the files, and find the type of each column: the common type of all files; in files of
-   text, the type that all values have.
-3. Read Parquet files in place. Stream other files, and all files if folder names add columns, to Parquet files in the
-   scratch folder.
+2. Parquet files are read in place. Arrow files are first copied to Parquet files in the scratch folder. The type of a
+   column is the common type of all files. If folder names add columns, all rows are copied with them.
+3. Text is unpacked and scanned. The type of a column is the type that all values of all files have. All rows are copied
+   to Parquet files in the scratch folder, with the columns of folder names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -31,14 +32,14 @@ from bigforest.source.source import (
     Source,
     cast_to,
     of_system,
-    parquet_shape,
     reading_file,
+    reading_parquet,
     scan_parquet,
     source_of,
     source_of_files,
     unchanged,
 )
-from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_frames, spool_lazy
+from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_frames, spool_lazy, wide_columns
 from bigforest.source.text import (
     FORMS,
     Scan,
@@ -149,7 +150,9 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
             reading = reading._replace(separator=reading.usual if divided else None)
         source = _source_of(_Table(str(path), name, unpacked, keys), scratch, memory, reading)
     named = separator_of(path)
-    return replace(source, stamps=tuple(stamps) if source.files == tuple(files) else (), separator=named)
+    read = {*source.files}
+    in_place = tuple(stamp for stamp in stamps if stamp.path in read)
+    return replace(source, stamps=in_place, separator=named)
 
 
 @contextlib.contextmanager
@@ -236,9 +239,14 @@ class _Table(NamedTuple):
     files: list[Path]
     keys: list[dict[str, str | None]]
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.stat().st_size for file in self.files)
+
     def check_spool(self, memory: int | None) -> int:
-        """Return the size of the files. Raises ConfigError if copying them to Parquet needs more than `memory`."""
-        size = sum(file.stat().st_size for file in self.files)
+        """Return the size. Raises ConfigError if copying the files to Parquet needs more than `memory`."""
+        size = self.size
         check_spool(size, memory, self.path)
         return size
 
@@ -249,8 +257,13 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
     if len(kinds) > 1:
         raise DataError(f"{table.path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
-    if kind == "Parquet":
-        return _parquet_source(table, scratch, memory, reading)
+    if kind in FORMS:
+        return _text_source(table, kind, scratch, memory, reading)
+    return _typed_source(table, kind, scratch, memory, reading)
+
+
+def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    """Return the Source of CSV or NDJSON files, which are copied in the types that their values have."""
     size = table.check_spool(memory)
     path, name, files, keys = table
     if kind == "NDJSON":
@@ -259,8 +272,8 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
             return source_of(pl.LazyFrame(schema=dict.fromkeys(sorted(reading.needed), pl.Null)), name)
         filled = filled or list(range(len(files)))
         files, keys = [files[place] for place in filled], [keys[place] for place in filled]
-    scans = [_scan_file(file, kind, scratch, reading) for file in files]
-    notices, typed = [], None
+    scans = [_scan_text(file, kind, reading) for file in files]
+    notices = []
     if kind == "NDJSON" and (lacking := _complete(scans, reading)):
         notices.append(
             f"some files have these columns in no row, and no values there: {listed([*map(repr, lacking)], 5)}"
@@ -269,17 +282,16 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
     scans = texts = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
-    if kind in FORMS:
-        try:
-            typed = with_types(scans, FORMS[kind], reading)
-        except (*POLARS_FAULTS, OSError) as error:
-            if (refused := of_system(error, path)) is not None:
-                raise refused from error
-            raise
-        scans = typed.scans
+    try:
+        typed = with_types(scans, FORMS[kind], reading)
+    except (*POLARS_FAULTS, OSError) as error:
+        if (refused := of_system(error, path)) is not None:
+            raise refused from error
+        raise
+    scans = typed.scans
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
-    def spool(of_files: Sequence[Scan]) -> list[Path]:
+    def spool(of_files: Sequence[Scan]) -> Source:
         names = columns_named(of_files[0][1])
         parts = [
             scan.select(names).with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
@@ -288,17 +300,15 @@ def _source_of(table: _Table, scratch: Path, memory: int | None, reading: Readin
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, path)
 
     try:
-        copies = _spool_csv(files, scans, reading.separator, spool) if kind == "CSV" else spool(scans)
+        source = _spool_csv(files, scans, reading.separator, spool) if kind == "CSV" else spool(scans)
     except DataError:
         if kind == "NDJSON":
             check_kinds(files)
         raise
-    source = source_of_files(copies, name, spool_bytes(size), path)
-    if typed is not None:
-        merged = dict.fromkeys([*typed.merged, *_merged_numbers(source, texts, reading)])
-        days = _unclear_days(source, typed.days, reading)
-        notices += _doubtful_types(typed._replace(merged=list(merged), days=days), reading)
-    return replace(source, notices=tuple(notices))
+    merged = dict.fromkeys([*typed.merged, *_merged_numbers(source, texts, reading)])
+    days = _unclear_days(source, typed.days, reading)
+    notices += _doubtful_types(typed._replace(merged=list(merged), days=days), reading)
+    return replace(source, name=name, spooled=spool_bytes(size), notices=tuple(notices))
 
 
 def _complete(scans: list[Scan], reading: Reading) -> list[str]:
@@ -369,19 +379,42 @@ def _unclear_days(source: Source, names: Sequence[str], reading: Reading) -> lis
     return []
 
 
-def _parquet_source(table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
-    """Return the Source of Parquet files, which are copied only if the names of their folders add columns."""
+def _typed_source(table: _Table, kind: str, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    """Return the Source of Parquet or Arrow files. Parquet files are copied only if the names of their folders add
+    columns, or if Arrow cannot read them."""
     path, name, files, keys = table
-    shapes = [parquet_shape(file, reading) for file in files]
-    parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
+    if kind == "Arrow":
+        table.check_spool(memory)
+        parts = [_spool_arrow(file, scratch, reading) for file in files]
+    else:
+        parts = [_open_parquet(file, table, scratch, memory, reading) for file in files]
     schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
-    whole = source_of_files(files, name, 0, path, [shape._replace(schema=schema) for shape in shapes])
     columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
     if columns:
-        size = table.check_spool(memory)
-        copies = _spool_with([part.retyped(schema) for part in parts], columns, scratch)
-        whole = source_of_files(copies, name, spool_bytes(size), path)
-    return replace(whole, coded=shapes[0].coded)
+        table.check_spool(memory)
+        whole = _spool_with([part.retyped(schema) for part in parts], columns, scratch, path)
+    else:
+        every = tuple(chain.from_iterable(part.files for part in parts))
+        whole = replace(parts[0], schema=schema, rows=sum(part.rows for part in parts), files=every)
+    spooled = 0 if whole.files == tuple(files) else spool_bytes(table.size)
+    return replace(whole, name=name, spooled=spooled, coded=parts[0].coded)
+
+
+def _open_parquet(file: Path, table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    """Return the Source of a Parquet file, which is copied if it has integers of 128 bits: Arrow cannot read these."""
+    import pyarrow as pa
+
+    try:
+        return source_of_files([file], str(file), reading)
+    except DataError as error:
+        if not isinstance(error.__cause__, pa.ArrowNotImplementedError):
+            raise
+        with reading_parquet(file):
+            scan = scan_parquet([file])
+            if not wide_columns(scan.collect_schema()):
+                raise
+    table.check_spool(memory)
+    return spool_lazy(scan, scratch, str(file), reading)
 
 
 def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
@@ -423,8 +456,9 @@ def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
         )
 
 
-def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path) -> list[Path]:
-    """Copy files to Parquet in `scratch`, with columns that have one value for each file."""
+def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> Source:
+    """Copy files to Parquet in `scratch`, with columns that have one value for each file. Return the Source, named
+    `where`."""
     schema = parts[0].schema
     read = [name for name, dtype in schema.items() if dtype != pl.Null]
     types = schema | {column.name: column.dtype for column in columns}
@@ -437,37 +471,37 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
             for batch in part.batches(read, _BATCH_ROWS) if read else ():
                 yield batch.with_columns(*nulls, *keys).select(columns_named([*types]))
 
-    return spool_frames(frames(), scratch)
+    return spool_frames(frames(), scratch, where)
 
 
 def _spool_csv(
-    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spool: Callable[[Sequence[Scan]], list[Path]]
-) -> list[Path]:
+    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spool: Callable[[Sequence[Scan]], Source]
+) -> Source:
     """Copy CSV files to Parquet, without blank lines. Raises DataError naming a line with too few or too many values.
 
-    spool  function that copies scans to Parquet and returns the files.
+    spool  function that copies scans to Parquet and returns the Source.
     """
     try:
-        copies = spool(scans)
+        source = spool(scans)
     except DataError:
         for file in files:
             blank_lines(file, separator, unread=True)
         raise
     last = columns_named({list(schema)[-1] for _, schema in scans})
-    with naming_file(copies[0]):
-        has_line_ends = _has_line_ends(copies)
-        missing = sum(scan_parquet(copies).select(last).null_count().collect().row(0))
+    with naming_file(source.files[0]):
+        has_line_ends = _has_line_ends(source.files)
+        missing = sum(scan_parquet(source.files).select(last).null_count().collect().row(0))
     if has_line_ends:  # of values in quotes, or because quotes that are not doubled enclose rows
         for file in files:
             blank_lines(file, separator, unread=True)
     if not missing:
-        return copies  # a line that ends too early would lack a value there
+        return source  # a line that ends too early would lack a value there
     if all(has_whole_lines(file, separator) for file in files):
-        return copies
+        return source
     blank = [blank_lines(file, separator, unread=False) for file in files]
     if not any(blank):
-        return copies
-    for file in copies:
+        return source
+    for file in source.files:
         file.unlink()
     return spool([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
@@ -662,12 +696,9 @@ def _plain_folder(pattern: Path) -> Path:
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
-def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
+def _scan_text(file: Path, kind: str, reading: Reading) -> Scan:
     with reading_file(file, kind, "; check that it is one"):
-        if kind == "Arrow":
-            scan = scan_parquet(_spool_arrow(file, scratch, reading))
-        else:
-            scan = scan_ndjson(file, reading) if kind == "NDJSON" else scan_csv(file, reading)
+        scan = scan_ndjson(file, reading) if kind == "NDJSON" else scan_csv(file, reading)
         return scan, dict(scan.collect_schema())
 
 
@@ -761,7 +792,7 @@ def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
     return None
 
 
-def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
+def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> Source:
     """Copy an Arrow file to Parquet in `scratch`: the streaming format has no index to read single columns by, and in
     both formats arrays are checked before Polars reads them."""
     with arrow_batches(file) as reader:

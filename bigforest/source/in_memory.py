@@ -20,8 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError, api, counted, reason, shown
-from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
-from bigforest.source.spool import PART_BYTES, spool_batches
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, Source, places_once
+from bigforest.source.spool import PART_BYTES, spool_frames
 
 TARGET = "target"
 
@@ -343,21 +343,17 @@ class SparseTable:
         """Return the table with these columns added at the end."""
         return SparseTable(self.matrix, (*self.others, *others))
 
-    def spool(self, scratch: Path, where: str) -> list[Path]:
-        """Write the table into Parquet files in `scratch`. Holds SparseRows, and about 64 MB of cells."""
-        import pyarrow as pa
-
+    def spool(self, scratch: Path, where: str) -> Source:
+        """Write the table into Parquet files in `scratch`, see `spool_frames`. Holds SparseRows in addition."""
         rows = SparseRows(self.matrix)
 
-        def parts() -> Iterator[Any]:
+        def parts() -> Iterator[pl.DataFrame]:
             for first in range(0, max(1, rows.shape[0]), rows.at_once):
                 cells = rows[first : first + rows.at_once]
                 part = frame_from_numpy(cells, numbered_names(cells))
-                yield part.with_columns(column.slice(first, part.height) for column in self.others).to_arrow()
+                yield part.with_columns(column.slice(first, part.height) for column in self.others)
 
-        schema = next(parts()).schema
-        batches = (batch for part in parts() for batch in part.to_batches())
-        return spool_batches(pa.RecordBatchReader.from_batches(schema, batches), scratch, where)
+        return spool_frames(parts(), scratch, where)
 
 
 def is_column(values: Any) -> bool:

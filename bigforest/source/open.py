@@ -35,7 +35,6 @@ from bigforest.source.source import (
     Reading,
     Source,
     source_of,
-    source_of_files,
     stamps_behind,
     unchanged,
 )
@@ -206,27 +205,26 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
         return source_of_path(data, scratch, memory, reading)
     if isinstance(data, pl.LazyFrame):
         with unchanged(stamps_behind(data)):
-            return _source_of_spool(spool_lazy(data, scratch, IN_MEMORY, reading))
+            return _spooled(spool_lazy(data, scratch, IN_MEMORY, reading))
     if isinstance(data, tuple) and len(data) == 2:
         data, _ = with_columns_beside(data, {"target": reading.target}, reading)
     if is_sparse(data):
         data = SparseTable(data)
     if isinstance(data, SparseTable):
-        return _source_of_spool(data.spool(scratch, IN_MEMORY))
+        return _spooled(data.spool(scratch, IN_MEMORY))
     frame = frame_in_memory(data, reading)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
     with unchanged(stamps_behind(data)):
         reader = _reader(data)
-        source = _source_of_spool(spool_batches(reader, scratch, IN_MEMORY, reading))
+        source = _spooled(spool_batches(reader, scratch, IN_MEMORY, reading))
         # The levels are known only now, too late for `numeric_categories`.
         floats = [name for name in float_dictionaries(reader.schema) if name in source.schema and source.is_whole(name)]
         return replace(source, coded=tuple(floats))
 
 
-def _source_of_spool(files: list[Path]) -> Source:
-    """Return the Source of Parquet files into which a table was streamed."""
-    source = source_of_files(files, IN_MEMORY)
+def _spooled(source: Source) -> Source:
+    """Return the Source of a table that was streamed, with the memory of this."""
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
 
 

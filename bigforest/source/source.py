@@ -1,7 +1,7 @@
 """The interface of a table for every stage: schema, number of rows, single columns, and rows in bounded batches.
 
-Arrow reads Parquet files, a page of each column at a time. Polars reads tables in memory, and Parquet files that Arrow
-cannot read. Arrays that Arrow reads are validated before Polars gets them (storage/arrow.py).
+A table is in memory, or in Parquet files, which Arrow reads, a page of each column at a time. Arrays that Arrow reads
+are validated before Polars gets them (storage/arrow.py).
 
 A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
 of the old and the new content would be combined. So a `FileStamp` of each file is made before it is first opened. The
@@ -27,18 +27,15 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from bigforest.columns.types import (
-    FlatColumn,
     cells,
     columns_named,
-    is_nested,
     locate_columns,
     numbers,
     physical,
-    types_within,
 )
 from bigforest.errors import DataError, advice_on, names_other_file, reason, similar_names, system_error
 from bigforest.storage.file_kinds import what_it_is
-from bigforest.storage.paths import as_path, is_remote, readable, write_atomically
+from bigforest.storage.paths import as_path, is_remote, readable
 
 
 class FileStamp(NamedTuple):
@@ -196,11 +193,10 @@ class Source:
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
     rows     number of rows.
-    frame    a table in memory, or the lazy scan of Parquet files that Arrow cannot read (integers of 128 bits); None
-             for other files.
+    frame    a table in memory; None for a table in files.
     files    Parquet files, in order; none for a table in memory.
     spooled  estimated anonymous memory of streaming the table into `files`, bytes; 0 for a table read in place.
-    stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
+    stamps   stamps of the files, made before they were first opened; copies in the scratch folder have none.
     separator  character between the values of CSV files, if the user named one; else None.
     notices  messages about how columns of CSV files are read.
     coded    columns of numbers or booleans that were categories in pandas or Arrow, before they were written to a file
@@ -223,49 +219,16 @@ class Source:
 
         Reading does not need `spooled`, `separator`, `notices` and `coded`, so they are left out.
         """
-        if not self.files:
-            return Source, (self.name, self.schema, self.rows, self.frame)
+        # The place of a file differs between machines.
+        stamps = tuple(stamp._replace(path=stamp.path.absolute(), place=None) for stamp in self.stamps)
         files = tuple(file.absolute() for file in self.files)
-        return _open_again, (
-            self.name,
-            self.schema,
-            self.rows,
-            files,
-            # The place of a file differs between machines.
-            tuple(stamp._replace(path=stamp.path.absolute(), place=None) for stamp in self.stamps),
-        )
+        return Source, (self.name, self.schema, self.rows, self.frame, files, 0, stamps)
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
         """Return the source with some columns cast: a table in memory now, files when they are read."""
         schema = self.schema | dict(types)
-        frame = None if self.frame is None or not types else cast_to(self.frame, schema)
-        if frame is not None and not self.files:
-            frame = frame.collect().lazy()
-        return replace(self, schema=schema, frame=self.frame if frame is None else frame)
-
-    def unnested(self, flat: Mapping[str, FlatColumn], scratch: Path, cells: int) -> Source:
-        """Return the source with the columns `flat`, by name, instead of nested columns. Raises DataError.
-
-        A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because
-        every read of one feature would otherwise read the whole nested column.
-
-        cells  number of cells that are copied at a time
-        """
-        columns = list(dict.fromkeys(one.column for one in flat.values()))
-        if not any(is_nested(self.schema[column]) for column in columns):
-            return self
-        exprs = [one.expr.alias(name) for name, one in flat.items()]
-        schema = {name: one.dtype for name, one in flat.items()}
-        if self.frame is not None and not self.files:
-            return replace(self, schema=schema, frame=self.frame.select(exprs))
-        no_rows = pl.DataFrame(schema={column: self.schema[column] for column in columns})
-        frames = self.batches(columns, max(1, cells // len(flat))) if self.rows else iter([no_rows])
-        files = []
-        for number, frame in enumerate(frames):
-            files.append(scratch / f"flat-{number:06}.parquet")
-            with write_atomically(files[-1]) as file:
-                frame.select(exprs).write_parquet(file, compression="lz4", statistics=False)
-        return source_of_files(files, self.name)
+        frame = self.frame if self.frame is None or not types else cast_to(self.frame, schema).collect().lazy()
+        return replace(self, schema=schema, frame=frame)
 
     def has_values(self, name: str) -> bool:
         """Return True if a column has a value other than null and NaN. Raises DataError."""
@@ -320,38 +283,20 @@ class Source:
         if self.frame is None:
             yield from _regroup(self._read_pages(columns, rows, first, stop), rows)
             return
-        if self.files:
-            yield from _regroup(self._scan_pages(columns, rows, first, stop), rows)
-            return
         chosen = self.frame.select(columns_named(columns))
         for start in range(first, stop, rows):
             yield self._read(chosen.slice(start, min(rows, stop - start)))
-
-    def _scan_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
-        """Yield the frames of `batches` from files that Polars reads. Frames may have fewer rows.
-
-        Each query is about one file, and takes its rows before types are cast: from a query about all files, or of cast
-        columns, Polars would read all rows before the requested ones.
-        """
-        schema = {name: self.schema[name] for name in names}
-        begin = 0  # row of the table with which the next file begins
-        for file in self.files:
-            scan = scan_parquet([file])
-            end = begin + int(self._read(scan.select(pl.len())).item())
-            for start in range(max(first, begin), min(stop, end), rows):
-                piece = scan.slice(start - begin, min(rows, min(stop, end) - start))
-                yield self._read(cast_to(piece, schema))
-            begin = end
 
     def _read_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
         """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows."""
         from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0  # row of the table with which the next file begins
-        for path, stamp in zip(self.files, self.stamps or [None] * len(self.files), strict=True):
+        stamps = {stamp.path: stamp for stamp in self.stamps}
+        for path in self.files:
             with (
                 naming_faults(lambda fault, path=path: _unreadable(f"{path}", fault)),  # type: ignore[misc]
-                _open(path, stamp) as file,
+                _open(path, stamps.get(path)) as file,
             ):
                 groups_rows = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
                 ends = list(accumulate(groups_rows, initial=begin))  # the first row of each row group, and the end
@@ -375,8 +320,7 @@ class Source:
 
     def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
         try:
-            with unchanged(self.stamps):
-                return query.collect().rechunk()
+            return query.collect().rechunk()
         except (*POLARS_FAULTS, OSError) as error:
             raise _unreadable(self.name, reason(error)) from error
 
@@ -419,67 +363,30 @@ def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
             yield file
 
 
-def _open_again(
-    name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
-) -> Source:
-    frame = _scan_as(files, schema) if _only_polars(schema) else None
-    return Source(name, schema, rows, frame, files, stamps=stamps)
+def source_of_files(files: Sequence[Path], name: str, reading: Reading = EVERYTHING) -> Source:
+    """Return the Source of Parquet files of one table, in order, all with the columns of the first.
 
-
-def source_of_files(
-    files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, shapes: Sequence[ParquetShape] = ()
-) -> Source:
-    """Return the Source of Parquet files of one table, in order. Raises DataError if the table has no columns.
-
-    spooled  see `Source`.
-    where    name of the table in messages; None for `name`.
-    shapes   shapes of the files, each with the schema of the table; empty if all files have the schema of the first.
+    Raises DataError for a file that Arrow cannot read, and for a table without columns.
     """
-    schema, rows, _ = shapes[0] if shapes else parquet_shape(files[0])
-    if _only_polars(schema):
-        return replace(source_of(_scan_as(files, schema), name, files, where), spooled=spooled)
-    rows += sum(shape.rows for shape in shapes[1:]) if shapes else sum(map(_rows_of, files[1:]))
-    _check_columns(where or name, schema)
-    return Source(name, schema, rows, None, tuple(files), spooled)
+    import pyarrow as pa
 
+    from bigforest.storage.arrow import schema_of
 
-class ParquetShape(NamedTuple):
-    """The columns of a Parquet file, and its number of rows: 0 if Arrow cannot open the file.
-
-    coded  see `Source`.
-    """
-
-    schema: dict[str, pl.DataType]
-    rows: int
-    coded: tuple[str, ...] = ()
+    with reading_parquet(files[0]), _open(files[0]) as file:
+        schema, rows, coded = file.schema_arrow, int(file.metadata.num_rows), _coded_by_pandas(file.schema_arrow)
+        places = places_once(schema.names, str(files[0]), reading)
+    counts = Counter(schema.names)
+    fields = [schema.field(place) for place in places]
+    # Columns that share a name are not read, so no type of theirs is refused.
+    once = [field if counts[field.name] == 1 else field.with_type(pa.null()) for field in fields]
+    types = schema_of(pa.schema(once), str(files[0]), reading.needs)
+    _check_columns(name, types)
+    return Source(name, types, rows + sum(map(_rows_of, files[1:])), None, tuple(files), coded=coded)
 
 
 def _rows_of(path: Path) -> int:
     with reading_parquet(path), _open(path) as file:
         return int(file.metadata.num_rows)
-
-
-def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
-    """Return the shape of a Parquet file. Raises DataError."""
-    import pyarrow as pa
-
-    from bigforest.storage.arrow import schema_of
-
-    with reading_parquet(path):
-        try:
-            with _open(path) as file:
-                schema, rows, coded = file.schema_arrow, file.metadata.num_rows, _coded_by_pandas(file.schema_arrow)
-                places = places_once(schema.names, str(path), reading)
-        except pa.ArrowNotImplementedError:
-            schema = dict(scan_parquet([path]).collect_schema())
-            if not _only_polars(schema):
-                raise
-            return ParquetShape(schema, 0)
-    counts = Counter(schema.names)
-    fields = [schema.field(place) for place in places]
-    # Columns that share a name are not read, so no type of theirs is refused.
-    once = [field if counts[field.name] == 1 else field.with_type(pa.null()) for field in fields]
-    return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows, coded)
 
 
 def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
@@ -542,29 +449,16 @@ def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") 
     return DataError(f"{file}: not a readable {kind} file: {fault}{advice}")
 
 
-def _only_polars(schema: Mapping[str, Any]) -> bool:
-    """Return True if only Polars can read Parquet files with these columns: Arrow cannot read 128-bit integers."""
-    return any(inner_type in (pl.Int128, pl.UInt128) for dtype in schema.values() for inner_type in types_within(dtype))
-
-
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
     """Return the lazy scan of Parquet files, in the order given. Polars would read a relative path file:a as a URL."""
     return pl.scan_parquet([str(file.absolute()) for file in files], glob=False, hive_partitioning=False)
 
 
-def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    return pl.concat([cast_to(scan_parquet([file]), schema) for file in files])
-
-
-def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
-    """Return the Source of a table in memory, or of the scan of Parquet `files`.
-
-    Raises DataError, naming `where`, if the table has no columns.
-    """
+def source_of(frame: pl.LazyFrame, name: str) -> Source:
+    """Return the Source of a table in memory. Raises DataError if it has no columns."""
     schema = dict(frame.collect_schema())
-    rows = frame.select(pl.len()).collect().item()
-    _check_columns(where or name, schema)
-    return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
+    _check_columns(name, schema)
+    return Source(name, schema, frame.select(pl.len()).collect().item(), frame)
 
 
 def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:

@@ -1,18 +1,23 @@
-"""Stream a table that cannot be read by column into Parquet files in the scratch folder."""
+"""Copy a table that cannot be read by column to Parquet files in the scratch folder.
+
+Parquet has no structs without fields, such as {} in JSON, and Arrow no integers of 128 bits: the former are left out,
+because they have no features, and the latter are stored as text, which is cast back when it is read.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from bigforest.columns.types import columns_named, recast
+from bigforest.columns.types import FlatColumn, columns_named, is_nested, recast, types_within
 from bigforest.errors import ConfigError, DataError, naming_file, reason, system_error
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
-from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, Source, places_once, source_of_files
 from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -25,6 +30,7 @@ _SMALL_BYTES = 30_000_000
 # Row groups of a table streamed to scratch hold about PART_BYTES, within these numbers of rows.
 _MAX_GROUP_ROWS = 1 << 18
 _MIN_GROUP_ROWS = 1 << 12
+_WIDE = (pl.Int128, pl.UInt128)
 
 
 def spool_bytes(size: int) -> int:
@@ -52,37 +58,39 @@ def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
     return MemoryEstimate("read", memory, memory, scratch)
 
 
-def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
-    """Run a query with the streaming engine into one Parquet file in `scratch`, and return it in a list.
+def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str, reading: Reading = EVERYTHING) -> Source:
+    """Run a query with the streaming engine into a Parquet file in `scratch`, and return its Source, named `where`.
 
-    Columns that are not read become nulls: Parquet cannot hold every type. Structs without fields, such as {} in JSON,
-    are left out: they have no features.
+    Columns that are not read become nulls: Parquet cannot hold every type.
 
     Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files holds several row
     groups, whatever their size.
 
-    Raises DataError, naming `where`, if the query fails.
+    Raises DataError if the query fails.
     """
     path = scratch / f"source-{secrets.token_hex(4)}.parquet"
     try:
         names = frame.collect_schema().names()
         frame = frame.with_columns(pl.lit(None).alias(name) for name in names if not reading.needs(name))
-        frame = frame.select(_storable(frame.collect_schema(), reading))
+        schema = frame.collect_schema()
         width = max(1, len(names))
         rows = min(_MAX_GROUP_ROWS, max(_MIN_GROUP_ROWS, PART_BYTES // (8 * width)))
         with write_atomically(path) as file:
-            frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
+            stored = frame.select(_storable(schema, reading))
+            stored.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (*POLARS_FAULTS, OSError) as error:
         not_read = isinstance(error, FileNotFoundError | PermissionError) or system_error(error, path) is None
         fault = "cannot be read" if not_read else f"cannot be read, or not copied to {scratch}"
         raise DataError(f"{where}: the table {fault}: {reason(error)}") from error
-    return [path]
+    return _stored([path], where, schema)
 
 
-def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
-    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch`, and return the files.
+def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVERYTHING) -> Source:
+    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch`, and return their Source.
 
-    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, if a batch is unreadable.
+    where  name of the Source, and of the table in messages.
+
+    Holds about 64 MB, or one batch if that is larger. Raises DataError if a batch is unreadable.
     """
     import pyarrow as pa
 
@@ -92,15 +100,37 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
     schema_of(reader.schema, where, reading.needs)
     with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read: {fault}")):
         tables = (pa.Table.from_batches(part, reader.schema) for part in _parts(reader, _bytes_of))
-        return _write_all((frame_of(table.select(places), where, reading.needs) for table in tables), scratch, reading)
+        frames = (frame_of(table.select(places), where, reading.needs) for table in tables)
+        return _write_all(frames, scratch, where, reading)
 
 
-def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path) -> list[Path]:
-    """Write frames of the same columns, at least one, to Parquet files in `scratch`, and return the files.
+def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path, where: str) -> Source:
+    """Write frames of the same columns, at least one, to Parquet files in `scratch`, and return their Source.
 
-    Holds about 64 MB, or one frame if that is larger.
+    Parameters and memory as for `spool_batches`.
     """
-    return _write_all((pl.concat(part) for part in _parts(frames, pl.DataFrame.estimated_size)), scratch, EVERYTHING)
+    parts = (pl.concat(part) for part in _parts(frames, pl.DataFrame.estimated_size))
+    return _write_all(parts, scratch, where, EVERYTHING)
+
+
+def unnested(source: Source, flat: Mapping[str, FlatColumn], scratch: Path, cells: int) -> Source:
+    """Return a source with the columns `flat`, by name, instead of nested columns. Raises DataError.
+
+    A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
+    read of one feature would otherwise read the whole nested column.
+
+    cells  number of cells that are copied at a time
+    """
+    columns = list(dict.fromkeys(one.column for one in flat.values()))
+    if not any(is_nested(source.schema[column]) for column in columns):
+        return source
+    exprs = [one.expr.alias(name) for name, one in flat.items()]
+    if source.frame is not None:
+        schema = {name: one.dtype for name, one in flat.items()}
+        return replace(source, schema=schema, frame=source.frame.select(exprs))
+    no_rows = pl.DataFrame(schema={column: source.schema[column] for column in columns})
+    frames = source.batches(columns, max(1, cells // len(flat))) if source.rows else iter([no_rows])
+    return _write_all((frame.select(exprs) for frame in frames), scratch, source.name, EVERYTHING)
 
 
 def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[list[Any]]:
@@ -117,8 +147,8 @@ def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[l
         yield held
 
 
-def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, reading: Reading) -> list[Path]:
-    """Write each frame to a Parquet file in a new folder of `scratch`, and return the files."""
+def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, where: str, reading: Reading) -> Source:
+    """Write each frame, of at least one, to a Parquet file in a new folder of `scratch`, and return their Source."""
     folder = scratch / f"source-{secrets.token_hex(4)}"
     with naming_file(folder):
         folder.mkdir()
@@ -127,17 +157,27 @@ def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, reading: Reading) 
         files.append(folder / f"part-{len(files):06}.parquet")
         with write_atomically(files[-1]) as file:
             frame.select(_storable(frame.schema, reading)).write_parquet(file, compression="lz4", statistics=False)
-    return files
+    return _stored(files, where, frame.schema)
+
+
+def _stored(files: Sequence[Path], where: str, schema: Mapping[str, Any]) -> Source:
+    """Return the Source of Parquet files to which a table of this schema was written, by `_storable`."""
+    return source_of_files(files, where).retyped({name: _with_fields(schema[name]) for name in wide_columns(schema)})
+
+
+def wide_columns(schema: Mapping[str, Any]) -> list[str]:
+    """Return the columns that have integers of 128 bits."""
+    return [name for name, dtype in schema.items() if any(inner in _WIDE for inner in types_within(dtype))]
 
 
 def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
-    """Return expressions of the columns, without structs that have no fields: Parquet cannot hold these.
+    """Return expressions of the columns in types that are stored.
 
-    A column with nothing else is left out if it is read, and null otherwise.
+    A column that has only structs without fields is left out if it is read, and null otherwise.
     """
     exprs = []
     for name, dtype in schema.items():
-        kind, column = _with_fields(dtype), columns_named([name])
+        kind, column = _with_fields(dtype, pl.String()), columns_named([name])
         if kind is not None:
             exprs.append(recast(column, dtype, kind).alias(name))
         elif not reading.needs(name):
@@ -145,18 +185,21 @@ def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
     return exprs
 
 
-def _with_fields(dtype: Any) -> Any:
-    """Return a type without structs that have no fields; None if nothing else is in it."""
+def _with_fields(dtype: Any, wide: pl.DataType | None = None) -> Any:
+    """Return a type without structs that have no fields; None if nothing else is in it.
+
+    wide  type that replaces integers of 128 bits, if any.
+    """
     if isinstance(dtype, pl.Struct):
-        inner = {field.name: _with_fields(field.dtype) for field in dtype.fields}
+        inner = {field.name: _with_fields(field.dtype, wide) for field in dtype.fields}
         fields = [pl.Field(name, kind) for name, kind in inner.items() if kind is not None]
         return pl.Struct(fields) if fields else None
     if isinstance(dtype, pl.List | pl.Array):
-        kind = _with_fields(dtype.inner)
+        kind = _with_fields(dtype.inner, wide)
         if kind is None:
             return None
         return pl.List(kind) if isinstance(dtype, pl.List) else pl.Array(kind, dtype.size)
-    return dtype
+    return wide if wide is not None and dtype in _WIDE else dtype
 
 
 def _bytes_of(batch: Any) -> int:

@@ -149,7 +149,7 @@ class TrainingPlan:
         if isinstance(self.table, Store):
             return self.table.shape
         assert self.roles is not None
-        return shape_of(self.table, self.run.data, self.roles, self.config)
+        return shape_of(self.table, self.roles, self.config)
 
     @cached_property
     def needs(self) -> list[MemoryEstimate]:

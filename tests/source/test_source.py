@@ -203,6 +203,25 @@ def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.D
             assert_frame_equal(pl.concat(batches), frame.select(chosen))
 
 
+def test_source__integers_of_128_bits_within_other_types(tmp_path: Path) -> None:
+    """Copies have them as text."""
+    numbers = [2**100, None, -(2**126), 2**127 - 1]
+    frame = pl.DataFrame(
+        {
+            "whole": pl.Series(numbers, dtype=pl.Int128),
+            "above": pl.Series([2**128 - 1, 0, None, 1], dtype=pl.UInt128),
+            "struct": pl.Series(
+                [{"n": n, "x": 0.5} for n in numbers], dtype=pl.Struct({"n": pl.Int128, "x": pl.Float64})
+            ),
+            "list": pl.Series([[1, None], [], None, [2**90]], dtype=pl.List(pl.Int128)),
+            "array": pl.Series([[1, 2**99], [2, 3], None, [4, 5]], dtype=pl.Array(pl.Int128, 2)),
+        }
+    )
+    frame.write_parquet(tmp_path / "t.parquet")
+    for table in (frame.lazy(), tmp_path / "t.parquet"):
+        assert_frame_equal(open_source(table, scratch=tmp_path).columns(frame.columns), frame)
+
+
 def test_source__first_rows_are_read_without_the_rest_of_their_row_group(tmp_path: Path) -> None:
     path, values = tmp_path / "t.parquet", np.random.default_rng(0).normal(size=100_000)
     pq.write_table(pa.table({"x": values}), path, compression="none", use_dictionary=False, data_page_size=10_000)

@@ -51,7 +51,7 @@ def frame(rows: int = 400) -> pl.DataFrame:
 
 def shape(data: Any, target: str, scratch: Path, exclude: Sequence[str] = (), **options: Any) -> Shape:
     source, config = open_source(data, scratch=scratch), TrainConfig(**options)
-    return shape_of(source, data, column_roles(source, target, exclude, config), config)
+    return shape_of(source, column_roles(source, target, exclude, config), config)
 
 
 def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Path) -> None:
