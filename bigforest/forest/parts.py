@@ -1,6 +1,6 @@
 """Files of trees, trees/part-NNNNNNN.parquet: read some nodes at a time, checked before anything uses them.
 
-Arrow decodes a batch of about PIECE_BYTES. `check_batch` checks each column: nulls, kinds, features, levels, terms,
+Arrow decodes a batch of about PIECE_BYTES. `NodeChecker` checks each column: nulls, kinds, features, levels, terms,
 thresholds, counts. The kernel `check_nodes` then checks that the nodes form trees in preorder, with a stack of open
 nodes that is carried from batch to batch, and that weights and counts of children add up to their parent.
 
@@ -58,52 +58,73 @@ PROBLEMS = (
 )
 
 
-def check_batch(
-    batch: Any,
-    header: Header,
-    path: Path,
-    state: NDArray[np.int64],
-    waiting: NDArray[np.uint32],
-    rest: NDArray[np.uint64],
-) -> TreeArrays:
-    """Check a record batch of the columns NODES that continues an earlier one, and return its arrays.
+class NodeChecker:
+    """Checker of the nodes of a file of trees. It gets them in record batches of the columns NODES, in order.
 
-    state, waiting, rest  state and stacks of the kernel check_nodes, carried from batch to batch
-
-    Raises FormatError that names `path`.
+    Its methods raise FormatError that names the file.
     """
-    from bigforest.kernels.predict import pack
 
-    def require(sound: object, problem: str) -> None:
+    def __init__(self, path: Path, header: Header, first_tree: int) -> None:
+        from bigforest.kernels.predict import pack
+
+        self._path, self._header = path, header
+        # State and stacks of the kernel check_nodes, carried from batch to batch.
+        self._state = np.zeros(6, np.int64)
+        self._state[pack.WHOLE], self._state[pack.TREE] = 1, first_tree - 1
+        self._waiting = np.empty((0, 2), np.uint32)
+        self._rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
+
+    def require(self, sound: object, problem: str) -> None:
         if not sound:
-            raise damaged_forest(f"{path}: {problem}")
+            raise damaged_forest(f"{self._path}: {problem}")
 
-    spec = header.spec
-    column = {name: batch.column(name) for name in NODES.names}
-    kind = _kinds(column["kind"], require)
-    leaf, category, oblique = (kind == KINDS.index(name) for name in ("leaf", "category", "oblique"))
-    for kinds in dict.fromkeys(NODE_KINDS.values()):
-        valid = np.array([each in kinds for each in KINDS])[kind]
-        for name in (name for name, allowed in NODE_KINDS.items() if allowed == kinds):
-            sound = np.array_equal(is_valid(column[name]), valid)
-            require(sound, f"{name} must be null except in {' and '.join(kinds)} nodes")
-    feature = _features(column["feature"], kind, spec, require)
-    levels = check_levels(column["levels"], feature, header, require) if category.any() else None
-    terms = check_terms(column["terms"], spec, require) if oblique.any() else None
-    threshold = _numbers(column["threshold"])
-    require(not (np.isnan(threshold) & ~(leaf | category)).any(), "a threshold is not a number")
-    gain = _numbers(column["gain"])
-    require(not (np.isnan(gain) & ~leaf).any(), "a gain is not a number")
-    default_left = as_numpy(column["default_left"], False)
-    counts, value = _answers(column["counts"], column["value"], spec, require)
-    numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
-    tree, node, left, right, depth, weight = map(read_only, numbers.values())
-    columns = (tree, node, leaf, left, right, depth, weight, read_only(counts))
-    result = pack.check_nodes(state, *columns, waiting, rest)
-    require(result == 0, PROBLEMS[result])
-    shared = (feature, right, depth, threshold, default_left, gain, weight, counts)
-    none = np.empty(0, np.uint32)
-    return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
+    def check(self, batch: Any) -> TreeArrays:
+        """Check the next batch, and return its arrays."""
+        from bigforest.kernels.predict import pack
+
+        spec, require = self._header.spec, self.require
+        column = {name: batch.column(name) for name in NODES.names}
+        kind = _kinds(column["kind"], require)
+        leaf, category, oblique = (kind == KINDS.index(name) for name in ("leaf", "category", "oblique"))
+        for kinds in dict.fromkeys(NODE_KINDS.values()):
+            valid = np.array([each in kinds for each in KINDS])[kind]
+            for name in (name for name, allowed in NODE_KINDS.items() if allowed == kinds):
+                sound = np.array_equal(is_valid(column[name]), valid)
+                require(sound, f"{name} must be null except in {' and '.join(kinds)} nodes")
+        feature = _features(column["feature"], kind, spec, require)
+        levels = check_levels(column["levels"], feature, self._header, require) if category.any() else None
+        terms = check_terms(column["terms"], spec, require) if oblique.any() else None
+        threshold = _numbers(column["threshold"])
+        require(not (np.isnan(threshold) & ~(leaf | category)).any(), "a threshold is not a number")
+        gain = _numbers(column["gain"])
+        require(not (np.isnan(gain) & ~leaf).any(), "a gain is not a number")
+        default_left = as_numpy(column["default_left"], False)
+        counts, value = _answers(column["counts"], column["value"], spec, require)
+        numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
+        tree, node, left, right, depth, weight = map(read_only, numbers.values())
+        room = int(self._state[pack.OPEN]) + tree.size
+        if len(self._waiting) < room:
+            self._waiting, self._rest = _reserve(self._waiting, room), _reserve(self._rest, room + 1)
+        columns = (tree, node, leaf, left, right, depth, weight, read_only(counts))
+        result = pack.check_nodes(self._state, *columns, self._waiting, self._rest)
+        require(result == 0, PROBLEMS[result])
+        shared = (feature, right, depth, threshold, default_left, gain, weight, counts)
+        none = np.empty(0, np.uint32)
+        return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
+
+    def last_tree(self) -> int:
+        """Return the number of the last tree, which must be complete."""
+        from bigforest.kernels.predict import pack
+
+        self.require(self._state[pack.WHOLE], PROBLEMS[pack.WRONG_END])
+        return int(self._state[pack.TREE])
+
+
+def _reserve(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Return the array with room for `rows` rows or twice its rows, whichever is more."""
+    longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 def _numbers(array: Any) -> NDArray[Any]:
@@ -283,41 +304,21 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     Memory: a few times PIECE_BYTES. Raises FormatError at a damaged node or an unexpected tree. Nodes that were yielded
     before are sound, but may end within a tree.
     """
-    from bigforest.kernels.predict import pack
-
     file = open_checked(span.path, trees_format(header.spec), header, WORDS, whole=span.start == 0)
-    state = np.zeros(6, np.int64)
-    state[pack.WHOLE] = 1
-    waiting = np.empty((0, 2), np.uint32)
-    rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
-    done = 0
+    checker, done = NodeChecker(span.path, header, span.trees.start), 0
     classes, rows = len(header.spec.target.classes), slice(span.start, span.stop)
     for batch in _batches_in(file, span.path, classes, None, rows):
-        if done == 0:
-            first = batch.column("tree")[0].as_py()
-            if first != span.trees.start:
-                raise damaged_forest(f"{span.path} begins with tree {first}, not {span.trees.start}")
-            state[pack.TREE] = first - 1
+        first = batch.column("tree")[0].as_py()
+        if done == 0 and first != span.trees.start:
+            raise damaged_forest(f"{span.path} begins with tree {first}, not {span.trees.start}")
         done += batch.num_rows
-        room = int(state[pack.OPEN]) + batch.num_rows
-        if len(waiting) < room:
-            waiting, rest = _reserve(waiting, room), _reserve(rest, room + 1)
-        yield check_batch(batch, header, span.path, state, waiting, rest)
+        yield checker.check(batch)
     if done == 0:
         raise damaged_forest(f"{span.path}: no nodes")
     if done != span.stop - span.start:
         raise damaged_forest(f"{span.path} has fewer rows than it says")
-    if state[pack.WHOLE] == 0:
-        raise damaged_forest(f"{span.path}: {PROBLEMS[pack.WRONG_END]}")
-    if state[pack.TREE] != span.trees[-1]:
-        raise damaged_forest(f"{span.path} ends with tree {state[pack.TREE]}, not {span.trees[-1]}")
-
-
-def _reserve(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return the array with room for `rows` rows or twice its rows, whichever is more."""
-    longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
-    longer[: len(array)] = array
-    return longer
+    if checker.last_tree() != span.trees[-1]:
+        raise damaged_forest(f"{span.path} ends with tree {checker.last_tree()}, not {span.trees[-1]}")
 
 
 def batches(path: Path, classes: int, columns: list[str] | None = None, rows: slice = ALL_ROWS) -> Iterator[Any]:

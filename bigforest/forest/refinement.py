@@ -10,7 +10,6 @@ number of rounds.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +17,10 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.dataspec import DataSpec, TargetSpec
-from bigforest.errors import damaged_forest
 from bigforest.forest.files import Header, decoding, open_checked, write_tables
 from bigforest.forest.format import NODES, REFINEMENT
 from bigforest.forest.nodes import TreeArrays, nodes_table
-from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
+from bigforest.forest.parts import WORDS, NodeChecker
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.options.train_config import TrainConfig
 
@@ -109,50 +107,31 @@ def write_refinement(directory: Path, trees: TreeArrays, header: Header) -> None
 def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
     """Read and check the boosted stage of the forest in `directory`, of this many rounds. Raises FormatError."""
     path = REFINEMENT.at(directory)
-
-    def require(sound: object, problem: str) -> None:
-        if not sound:
-            raise damaged_forest(f"{path}: {problem}")
-
+    checker, trees = NodeChecker(path, _regression_header(header), 0), SEQUENCES * rounds
+    require = checker.require
     file = open_checked(path, REFINEMENT, header, WORDS)
-    trees = SEQUENCES * rounds
     require(trees <= file.metadata.num_rows, "it has fewer nodes than trees")
     with decoding(path):
         table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
         table.validate(full=True)
     columns = {name: table[name].combine_chunks() for name in REFINEMENT.columns.names}
-    nodes = _check_nodes(columns, rounds, _regression_header(header), path)
-    require(nodes.roots.size == trees, "there are not as many trees as rounds in each sequence")
+    sequence, number = as_numpy(columns["sequence"]), as_numpy(columns["round"])
+    in_range = number.max(initial=0) < rounds and sequence.max(initial=0) < SEQUENCES
+    require(in_range, "a round or a sequence is out of range")
+    # The columns of the nodes of a regression forest, with values of 0.
+    as_nodes = columns | {
+        "tree": arrow_array(sequence.astype(np.uint32) * np.uint32(rounds) + number),
+        "terms": pa.nulls(number.size, NODES.field("terms").type),
+        "counts": pa.nulls(number.size, NODES.field("counts").type),
+        "value": arrow_array(np.zeros(number.size)),
+    }
+    nodes = checker.check(pa.RecordBatch.from_arrays([as_nodes[name] for name in NODES.names], names=NODES.names))
+    require(checker.last_tree() == trees - 1, "there are not as many trees as rounds in each sequence")
     outputs, lengths = outputs_of(header.spec), np.diff(as_numpy(columns["values"].offsets))
     require((lengths == outputs).all(), f"values must hold {outputs} numbers")
     value = as_numpy(columns["values"].flatten()).reshape(-1, outputs)
     require(np.isfinite(value).all(), "a value is not finite")
     return nodes._replace(value=np.ascontiguousarray(value))
-
-
-def _check_nodes(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> TreeArrays:
-    """Check the nodes as nodes of a regression forest, and return them. Raises FormatError."""
-    from bigforest.kernels.predict import pack
-
-    size = len(columns["node"])
-    sequence, number = as_numpy(columns["sequence"]), as_numpy(columns["round"])
-    if number.max(initial=0) >= rounds or sequence.max(initial=0) >= SEQUENCES:
-        raise damaged_forest(f"{path}: a round or a sequence is out of range")
-    tree = sequence.astype(np.uint32) * np.uint32(rounds) + number
-    as_nodes = columns | {
-        "tree": arrow_array(tree),
-        "terms": pa.nulls(size, NODES.field("terms").type),
-        "counts": pa.nulls(size, NODES.field("counts").type),
-        "value": arrow_array(np.zeros(size)),
-    }
-    batch = pa.RecordBatch.from_arrays([as_nodes[name] for name in NODES.names], names=NODES.names)
-    state = np.zeros(6, np.int64)
-    state[pack.WHOLE], state[pack.TREE] = 1, -1
-    waiting, rest = np.empty((size, 2), np.uint32), np.empty((size + 1, 1), np.uint64)
-    checked = check_batch(batch, header, path, state, waiting, rest)
-    if state[pack.WHOLE] == 0:
-        raise damaged_forest(f"{path}: {PROBLEMS[pack.WRONG_END]}")
-    return checked
 
 
 def _regression_header(header: Header) -> Header:
