@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +46,8 @@ _PATH_NS = 15.0
 _POINT_NS = 1.0
 # Nanoseconds for writing a number. Measured.
 _CELL_NS = 100.0
+# Estimated seconds from which on the user is told how long the work takes.
+_LONG = 10
 
 
 class ContributionRules(NamedTuple):
@@ -112,10 +115,15 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     ranges = [rows for rows in ranges if not job.folder.has(part_name(name, rows.start), settings)]
     left = sum(map(len, ranges))
     if rules.exact and left:
-        seconds = math.ceil(job.seconds(plan) * left / table.rows)
-        job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
+        _tell_time(job, f"exact contributions of {counted(left, 'row')}", job.seconds(plan) * left / table.rows)
     shared = (job.sweep(plan, rules.chosen), rules, job.folder, name, settings)
     job.over_rows(name, plan, explain_rows, [(rows,) for rows in ranges], shared, table.rows - left)
+
+
+def _tell_time(job: ExplainJob, work: str, seconds: float) -> None:
+    """Send a notice about work that takes long."""
+    if seconds >= _LONG:
+        job.listener(Notice(f"{work} take about {math.ceil(seconds)} s"))
 
 
 def part_name(name: str, begin: int) -> str:
@@ -217,9 +225,14 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     edges = TreeEdges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])
     limits = np.uint64(tree.begin), np.uint64(tree.end)
     find_edges(tree.walked, *limits, tree.weight, np.empty(size, np.uint64), edges)
-    count = max(1, -(-int(edges.different.max()) // 2))
-    t, weight = np.polynomial.legendre.leggauss(count)
+    t, weight = _quadrature(max(1, -(-int(edges.different.max()) // 2)))
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
+
+
+@cache
+def _quadrature(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the points and weights of Gauss and Legendre: slow to compute, and trees need few different numbers."""
+    return np.polynomial.legendre.leggauss(points)
 
 
 def _table(sweep: Sweep, rules: ContributionRules, explained: Contributions, rows: range) -> pl.DataFrame:
@@ -285,7 +298,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
     _, step = _pair_piece(job, rules)
-    job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
+    _tell_time(job, f"interactions in {counted(rows.size, 'row')}", job.seconds(plan))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     job.over_rows("interactions", plan, explain_pairs, pieces, (job.sweep(plan, rules.chosen), rules))
     size = len(table.used)

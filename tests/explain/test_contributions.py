@@ -90,20 +90,23 @@ def test_shap__refuses_projections(tmp_path: Path) -> None:
         bf.plan_explanation(case.forest, case.frame, parts="interactions")
 
 
-def test_shap__tells_its_time_for_the_rows_that_are_left(tmp_path: Path) -> None:
-    case = grown_case()
+@pytest.mark.parametrize(("part", "work"), [("shap", "exact contributions of "), ("interactions", "interactions in ")])
+def test_shap__tells_its_time_where_it_is_long(part: str, work: str) -> None:
+    frame = grown_case().frame
+    forest = bf.train(frame, "y", trees=1_000, refine="off")
 
-    def told(frame: pl.DataFrame) -> list[str]:
-        heard: list[Any] = []
-        case.forest.explain(frame, tmp_path / "out", parts="shap", threads=1, listener=heard.append)
-        return [event.message for event in heard if isinstance(event, Notice)]
+    class Told(Exception):
+        pass
 
-    assert any("exact contributions of 200 rows" in text for text in told(case.frame))
-    assert not told(case.frame)
-    heard: list[Any] = []
-    with pytest.raises(OutputExistsError):
-        case.forest.explain(case.frame[:9], tmp_path / "out", parts="shap", listener=heard.append)
-    assert not [event for event in heard if isinstance(event, Notice)]
+    def listen(event: Any) -> None:
+        if isinstance(event, Notice):
+            raise Told(event.message)
+
+    forest.explain(frame.drop_nulls("y")[:1], parts=part, threads=1, new_rows=True, listener=listen)
+    many = pl.concat([frame.drop_nulls("y")] * 1_000)
+    options = {"sample": many.height} if part == "interactions" else {}
+    with pytest.raises(Told, match=rf"{work}{many.height:,} rows take about \d\d+ s"):
+        forest.explain(many, parts=part, threads=1, new_rows=True, listener=listen, **options)
 
 
 def test_contributions__of_numbers_refuse_classes() -> None:
