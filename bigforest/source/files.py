@@ -487,18 +487,17 @@ def _spool_csv(
         for file in files:
             blank_lines(file, separator, unread=True)
         raise
-    last = columns_named({list(schema)[-1] for _, schema in scans})
-    with naming_file(source.files[0]):
-        has_line_ends = _has_line_ends(source.files)
-        missing = sum(scan_parquet(source.files).select(last).null_count().collect().row(0))
-    if has_line_ends:  # of values in quotes, or because quotes that are not doubled enclose rows
-        for file in files:
-            blank_lines(file, separator, unread=True)
-    if not missing:
-        return source  # a line that ends too early would lack a value there
     if all(has_whole_lines(file, separator) for file in files):
         return source
-    blank = [blank_lines(file, separator, unread=False) for file in files]
+    last = columns_named({list(schema)[-1] for _, schema in scans})
+    with naming_file(source.files[0]):
+        # Some values in quotes have them; or quotes that are not doubled enclose rows.
+        line_ends = _has_line_ends(source.files)
+        # A line that ends too early lacks a value in the last column of its file.
+        missing = any(scan_parquet(source.files).select(last.null_count()).collect().row(0))
+    if not (line_ends or missing):
+        return source
+    blank = [blank_lines(file, separator, unread=line_ends) for file in files]
     if not any(blank):
         return source
     for file in source.files:

@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from bigforest.columns.types import (
@@ -552,7 +553,8 @@ def _columns_by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
 def has_whole_lines(file: Path, separator: str | None) -> bool:
     """Return True if every line of a CSV file has as many values as the header, by counting separators.
 
-    Return False also if the file has quotes, which may enclose separators; `blank_lines` is exact but ten times slower.
+    Return False also if the file has quotes, which may enclose separators and ends of lines; `blank_lines` is exact but
+    thirty times slower.
     """
     separator = separator or _separator(file)
     separators = ends = 0
@@ -561,8 +563,9 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
         while piece := content.read(_PIECE):
             if b'"' in piece:
                 return False
-            separators += piece.count(separator.encode())
-            ends, end = ends + piece.count(b"\n"), piece[-1:]
+            characters = np.frombuffer(piece, np.uint8)
+            separators += int(np.count_nonzero(characters == ord(separator)))
+            ends, end = ends + int(np.count_nonzero(characters == ord("\n"))), piece[-1:]
     return separators == (ends + (end != b"\n")) * (len(header_of(file, separator)) - 1)  # Polars refuses longer lines
 
 
