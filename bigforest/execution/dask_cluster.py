@@ -218,7 +218,7 @@ class ClusterExecutor(Executor):
         self,
         function: Callable[..., Result],
         arguments: Sequence[tuple[Any, ...]],
-        on_result: Callable[[int, Result], None],
+        on_result: Callable[[int, Result], None] = lambda *_: None,
         shared: tuple[Any, ...] = (),
     ) -> None:
         """See Executor."""

@@ -28,7 +28,8 @@ class Executor:
     remote = False
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        """Take the number of threads; 0 counts as 1."""
+        self._size = max(1, size)
 
     @property
     def size(self) -> int:
@@ -44,16 +45,41 @@ class Executor:
         self,
         function: Callable[..., Result],
         arguments: Sequence[tuple[Any, ...]],
-        on_result: Callable[[int, Result], None],
+        on_result: Callable[[int, Result], None] = lambda *_: None,
         shared: tuple[Any, ...] = (),
     ) -> None:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
 
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
-        first error ends the call: no further task starts, and running tasks end before the error is raised. If some
-        take longer than others, `arguments` should begin with those.
+        first error ends the call: no further task starts, and running tasks end before the error is raised. Tasks start
+        in the order of `arguments`, which should begin with those that take longest.
+
+        A single task, or all tasks of a single thread, run in the calling thread.
         """
-        run_on_threads(function, [(*shared, *call) for call in arguments], workers=self.size, on_result=on_result)
+        if self.size == 1 or len(arguments) == 1:  # starting threads takes milliseconds
+            for index, call in enumerate(arguments):
+                on_result(index, function(*shared, *call))
+            return
+        tasks = iter(enumerate(arguments))
+        running: dict[Future[Result], int] = {}
+        ended: SimpleQueue[Future[Result]] = SimpleQueue()
+
+        def start_next() -> None:
+            if (task := next(tasks, None)) is not None:
+                begun = pool.submit(function, *shared, *task[1])
+                running[begun] = task[0]
+                begun.add_done_callback(ended.put)
+
+        # Leaving the block waits for the running tasks, also after an error.
+        with ThreadPoolExecutor(self.size, thread_name_prefix="bigforest") as pool:
+            for _ in range(self.size):
+                start_next()
+            while running:
+                first = ended.get()
+                index, result = running.pop(first), first.result()
+                start_next()
+                on_result(index, result)
+                del first, result
 
     def gather(
         self,
@@ -115,8 +141,12 @@ class Executor:
         workers merge and finish parts. On threads, parts are finished one after the other, the last part first, and
         each is freed once it is finished, to limit memory.
         """
-        calls = [(*shared, *each) for each in arguments]
-        parts = reduce_on_threads(function, calls, partial(merge_lists, merge), self.size)
+        parts: list[Part] = []
+
+        def add(_: int, further: list[Part]) -> None:
+            parts[:] = merge_lists(merge, parts, further) if parts else further
+
+        self.run(function, arguments, add, shared)
         return [finish(*shared, *each, parts.pop()) for each in reversed(part_arguments)][::-1]
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
@@ -154,67 +184,6 @@ def _as_list(function: Callable[..., Result], *arguments: Any) -> list[Result]:
 def merged_part(*arguments: Any) -> Any:
     """Return the merged part, which is the last argument of a function that finishes parts."""
     return arguments[-1]
-
-
-def run_on_threads(
-    function: Callable[..., Result],
-    arguments: Sequence[tuple[Any, ...]],
-    *,
-    workers: int,
-    on_result: Callable[[int, Result], None],
-) -> None:
-    """Call `function(*arguments[i])` for every i on `workers` threads, and `on_result(i, result)` after each.
-
-    See `Executor.run`. Tasks start in the order of `arguments`. A single task, or all tasks of a single worker, run in
-    the calling thread.
-    """
-    if workers == 1 or len(arguments) == 1:  # starting threads takes milliseconds
-        for index, call in enumerate(arguments):
-            on_result(index, function(*call))
-        return
-    tasks = iter(enumerate(arguments))
-    running: dict[Future[Result], int] = {}
-    ended: SimpleQueue[Future[Result]] = SimpleQueue()
-
-    def start_next() -> None:
-        if (task := next(tasks, None)) is not None:
-            begun = pool.submit(function, *task[1])
-            running[begun] = task[0]
-            begun.add_done_callback(ended.put)
-
-    # Leaving the block waits for the running tasks, also after an error.
-    with ThreadPoolExecutor(workers, thread_name_prefix="bigforest") as pool:
-        for _ in range(workers):
-            start_next()
-        while running:
-            first = ended.get()
-            index, result = running.pop(first), first.result()
-            start_next()
-            on_result(index, result)
-            del first, result
-
-
-def reduce_on_threads(
-    function: Callable[..., Result],
-    arguments: Sequence[tuple[Any, ...]],
-    merge: Callable[[Result, Result], Result],
-    workers: int,
-) -> Result:
-    """Return the merged results of all calls; each is merged when its call ends. See `run_on_threads`."""
-    merged: list[Result] = []
-
-    def add(_: int, result: Result) -> None:
-        merged[:] = [merge(merged[0], result)] if merged else [result]
-
-    run_on_threads(function, arguments, workers=workers, on_result=add)
-    return merged[0]
-
-
-def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
-    """Return `function(*call)` for each call of `arguments`, in order. See `run_on_threads`."""
-    results: dict[int, Result] = {}
-    run_on_threads(function, arguments, workers=max(1, workers), on_result=results.__setitem__)
-    return [results[index] for index in range(len(arguments))]
 
 
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:

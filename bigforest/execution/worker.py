@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from bigforest.errors import BigForestError, ClusterError, DiskFullError, StorageError
-from bigforest.execution.executor import map_on_threads, merge_lists, reduce_on_threads
+from bigforest.execution.executor import Executor, merge_lists
 from bigforest.storage.atomic import no_room
 from bigforest.storage.paths import as_path
 from bigforest.version import __version__
@@ -139,7 +139,7 @@ def call_each(
     request: TaskRequest, shared: tuple[Any, ...], function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
     """Step: return the results of some calls, in order; calls: arguments of each."""
-    return map_on_threads(_stoppable(request, function, shared), calls, request.threads)
+    return Executor(request.threads).gather(_stoppable(request, function), calls, shared=shared)
 
 
 def reduce_calls(
@@ -150,8 +150,8 @@ def reduce_calls(
     calls: Sequence[tuple[Any, ...]],
 ) -> list[bytes]:
     """Step: merge the lists that some calls return, entry by entry; return the entries pickled."""
-    call = _stoppable(request, function, shared)
-    merged = reduce_on_threads(call, calls, partial(merge_lists, merge), request.threads)
+    call = _stoppable(request, function)
+    merged = Executor(request.threads).reduce(call, calls, partial(merge_lists, merge), shared)
     return [pickle.dumps(part) for part in merged]
 
 
@@ -163,7 +163,7 @@ def merge_packed(
     def merged(*packed: bytes) -> bytes:
         return pickle.dumps(reduce(merge, map(pickle.loads, packed)))
 
-    return map_on_threads(merged, list(zip(*lists, strict=True)), request.threads)
+    return Executor(request.threads).gather(merged, list(zip(*lists, strict=True)))
 
 
 def finish_parts(
@@ -175,18 +175,18 @@ def finish_parts(
     *lists: list[bytes],
 ) -> list[Any]:
     """Step: for each part, by number, merge its entries of all lists and call `finish` with the result."""
-    call = _stoppable(request, finish, shared)
+    call = _stoppable(request, finish)
 
     def finished(number: int, arguments: tuple[Any, ...]) -> Any:
-        return call(*arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
+        return call(*shared, *arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
 
-    return map_on_threads(finished, list(part_arguments.items()), max(1, request.threads // _FINISHING))
+    return Executor(request.threads // _FINISHING).gather(finished, list(part_arguments.items()))
 
 
-def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple[Any, ...]) -> Callable[..., Any]:
+def _stoppable(request: TaskRequest, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         _check(request.call)
-        return function(*shared, *arguments)
+        return function(*arguments)
 
     return call
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.leaf_votes import step_rows
 from bigforest.forest.run_file import Choice, Power, Shrinkage
 from bigforest.metrics.classes import log_losses
@@ -153,7 +153,7 @@ def _add_losses(
         return ChoiceLosses(_whole([half.sum(axis=0) for half in halves]), _whole(squares), int(row_weight.sum()))
 
     starts = [(start,) for start in range(0, votes.voters.size, step)]
-    return reduce(ChoiceLosses.plus, map_on_threads(of_block, starts, workers), no_losses(tried))
+    return reduce(ChoiceLosses.plus, Executor(workers).gather(of_block, starts), no_losses(tried))
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import ballots_of_trees, loaded_bytes
 from bigforest.forest.leaf_votes import (
     LeafChunk,
@@ -140,7 +140,7 @@ def _chunks(sampler: Sampler, packed: PackedTrees, trees: range, workers: int) -
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
         tasks = [(sampler, packed, trees, block) for block in blocks[first : first + workers]]
-        for chunks in map_on_threads(_block_leaves, tasks, workers):
+        for chunks in Executor(workers).gather(_block_leaves, tasks):
             yield from chunks
 
 

@@ -225,7 +225,7 @@ def _write_votes(job: ForestJob, files: Sequence[LeafFile]) -> None:
     remove(VOTES.at(directory).parent)
     parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]
     shared = (directory, store, config, files)
-    resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
+    resources.executor(resources.workers).run(write_votes, parts, shared=shared)
 
 
 def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: float) -> NDArray[np.float64]:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import loaded_bytes, shrunk_leaves
 from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.forest.oob_report import ROWS_OF_FILE
@@ -266,9 +266,9 @@ def _add_up(
 ) -> None:
     """Add the votes of the trees, in their order, to the pieces, whose rows are divided by `cuts` (`_cut`)."""
     for group in inputs.groups:
-        ballots = map_on_threads(_load_ballots, [(inputs, file) for file in group], inputs.workers)
+        ballots = Executor(inputs.workers).gather(_load_ballots, [(inputs, file) for file in group])
         tasks = [(inputs, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
-        map_on_threads(_add_piece, tasks, inputs.workers)
+        Executor(inputs.workers).gather(_add_piece, tasks)
         del ballots, tasks  # free them before the next ballots are loaded
         if advance is not None:
             advance(sum(len(file.trees) for file in group))

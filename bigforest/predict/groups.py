@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import impure_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.parts import (
@@ -195,7 +195,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
     rough = outline(directory, parts)
-    read = map_on_threads(_survey_part, [(part, rough.header) for part in rough.parts], workers)
+    read = Executor(workers).gather(_survey_part, [(part, rough.header) for part in rough.parts])
     sizes, used, projects = zip(*read, strict=True)
     nodes, impure, entries = np.concatenate(sizes, axis=1)
     begin = int(rough.first[0])

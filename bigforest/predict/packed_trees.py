@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import LeafShrinking, impure_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, join_lists, nonempty_lists
@@ -198,7 +198,7 @@ def _pack_apart(
         (nodes, piece, features, LeafShrinking(amounts, width) if lambdas else None, make is None)
         for (_, nodes), piece in zip(parts, pieces, strict=True)
     ]
-    return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
+    return words, pieces, Executor(workers).gather(_pack_pieces, tasks)
 
 
 def _words(nodes: int, make: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
@@ -403,7 +403,7 @@ def replace_thresholds(layout: NodeLayout, used: NDArray[np.int64], store: Store
         list_nodes(part, places.start, ends, order)
         features = used[places.start : places.stop]
         tasks = [(store, features, part.thresholds, order, begins, ends, task, workers) for task in range(workers)]
-        map_on_threads(_replace_of_features, tasks, workers)
+        Executor(workers).gather(_replace_of_features, tasks)
 
 
 def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:

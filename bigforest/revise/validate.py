@@ -15,7 +15,7 @@ from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import file_kind, write_tables
 from bigforest.forest.forest_files import ForestFiles
@@ -192,7 +192,7 @@ def _count_errors(
         return counts
 
     begins = [(begin,) for begin in range(0, rows.rows, step)]
-    return sum(map_on_threads(count, begins, workers), np.zeros((2, packed.roots.size), np.int64))
+    return sum(Executor(workers).gather(count, begins), np.zeros((2, packed.roots.size), np.int64))
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:

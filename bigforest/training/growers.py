@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.events import stage
-from bigforest.execution.executor import map_on_threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.files import Header, write_levels, write_tree_votes
 from bigforest.forest.format import TREES
@@ -122,7 +122,7 @@ class BoostingGrower(Grower):
 
         blocks = range(block_count(store.rows))
         store.fetch(packed.used.tolist(), blocks)
-        map_on_threads(route, [(block,) for block in blocks], workers)
+        Executor(workers).gather(route, [(block,) for block in blocks])
         left_out = np.flatnonzero(sampler.bag(tree) == 0).astype(np.uint32)
         leaves.add([LeftOut(left_out, ends[left_out])], nodes)
         self._votes.append(self._weights.add(wrong))

@@ -11,25 +11,20 @@ import pytest
 
 from bigforest.errors import ClusterError
 from bigforest.execution.dask_cluster import Cluster
-from bigforest.execution.executor import Executor, in_order, map_on_threads, run_on_threads
+from bigforest.execution.executor import Executor, in_order
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_run__delivers_every_result_once_with_its_number(workers: int) -> None:
     seen: list[tuple[int, int]] = []
-    run_on_threads(
-        lambda a, b: a * b,
-        [(i, 3) for i in range(40)],
-        workers=workers,
-        on_result=lambda i, r: seen.append((i, r)),
-    )
+    Executor(workers).run(lambda a, b: a * b, [(i, 3) for i in range(40)], lambda i, r: seen.append((i, r)))
     assert sorted(seen) == [(i, 3 * i) for i in range(40)]
 
 
 def test_run__one_worker_keeps_the_order() -> None:
     started: list[int] = []
     ended: list[int] = []
-    run_on_threads(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
+    Executor(1).run(started.append, [(i,) for i in range(120)], lambda i, _: ended.append(i))
     assert started == ended == list(range(120))
 
 
@@ -76,7 +71,7 @@ def test_run__results_are_not_kept() -> None:
         alive.add(bulky)
         most = max(most, len(alive))
 
-    run_on_threads(task, [(i,) for i in range(50)], workers=2, on_result=deliver)
+    Executor(2).run(task, [(i,) for i in range(50)], deliver)
     assert most < 5
 
 
@@ -95,7 +90,7 @@ def test_run__delivers_in_the_calling_thread_while_others_run() -> None:
         delivered.add(threading.get_ident())
         first_is_out.set()
 
-    run_on_threads(task, [(0,), (1,)], workers=2, on_result=deliver)
+    Executor(2).run(task, [(0,), (1,)], deliver)
     assert delivered == {threading.get_ident()}
     assert threading.get_ident() not in threads
 
@@ -114,7 +109,7 @@ def test_run__first_exception_comes_out_as_it_is_and_stops_the_rest() -> None:
             raise error
 
     with pytest.raises(Broken) as caught:
-        run_on_threads(task, [(i,) for i in range(50)], workers=1, on_result=lambda i, r: None)
+        Executor(1).run(task, [(i,) for i in range(50)])
     assert caught.value is error
     assert started == [0, 1, 2, 3]
 
@@ -129,7 +124,7 @@ def test_run__running_tasks_have_ended_when_an_exception_comes_out() -> None:
         ended.append(i)
 
     with pytest.raises(Broken):
-        run_on_threads(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+        Executor(2).run(task, [(0,), (1,)])
     at_once = list(ended)
     time.sleep(0.3)
     assert ended == at_once
@@ -143,7 +138,7 @@ def test_run__exception_of_the_listener_stops_the_rest(kind: type[BaseException]
         raise kind
 
     with pytest.raises(kind):
-        run_on_threads(started.append, [(i,) for i in range(50)], workers=2, on_result=stop)
+        Executor(2).run(started.append, [(i,) for i in range(50)], stop)
     assert len(started) < 10
 
 
@@ -151,15 +146,15 @@ def test_run__may_be_called_by_a_task() -> None:
     inner: list[int] = []
 
     def task(i: int) -> int:
-        run_on_threads(lambda j: j, [(1,), (2,)], workers=2, on_result=lambda _, r: inner.append(r))
+        Executor(2).run(lambda j: j, [(1,), (2,)], lambda _, r: inner.append(r))
         return i
 
-    run_on_threads(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+    Executor(2).run(task, [(0,), (1,)])
     assert sorted(inner) == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_map_on_threads__in_the_order_of_arguments(workers: int) -> None:
+def test_gather__in_the_order_of_arguments(workers: int) -> None:
     threads = set()
     together = threading.Barrier(workers, timeout=20)
 
@@ -169,13 +164,13 @@ def test_map_on_threads__in_the_order_of_arguments(workers: int) -> None:
         threads.add(threading.get_ident())
         return i * i
 
-    assert map_on_threads(task, [(i,) for i in range(20)], workers) == [i * i for i in range(20)]
+    assert Executor(workers).gather(task, [(i,) for i in range(20)]) == [i * i for i in range(20)]
     assert len(threads) == workers
-    assert map_on_threads(task, [], workers) == []
+    assert Executor(workers).gather(task, []) == []
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_map_on_threads__no_task_starts_after_one_has_failed(failing: int) -> None:
+def test_gather__no_task_starts_after_one_has_failed(failing: int) -> None:
     started: list[int] = []
     begun = threading.Barrier(2, timeout=20)
 
@@ -188,7 +183,7 @@ def test_map_on_threads__no_task_starts_after_one_has_failed(failing: int) -> No
         time.sleep(0.5)  # in which the thread of the task that failed could start others
 
     with pytest.raises(ZeroDivisionError, match=str(failing)):
-        map_on_threads(task, [(i,) for i in range(9)], 2)
+        Executor(2).gather(task, [(i,) for i in range(9)])
     assert sorted(started) == [0, 1]
 
 

@@ -187,7 +187,7 @@ class FeatureTable(TableView):
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """Look up the values between which the thresholds of the subtrees are."""
         batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
-        executor.run(look_up_thresholds, batches, lambda *_: None, (self.store,))
+        executor.run(look_up_thresholds, batches, shared=(self.store,))
 
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
         store, config = self.store, self.sampler.config
