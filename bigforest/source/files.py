@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type, recast
-from bigforest.errors import DataError, api, listed, naming_file, system_error
+from bigforest.errors import DataError, listed, naming_file, system_error
+from bigforest.source.doubts import doubts
 from bigforest.source.source import (
     POLARS_FAULTS,
     FileStamp,
@@ -43,12 +43,10 @@ from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spoo
 from bigforest.source.text import (
     FORMS,
     Scan,
-    TypedScans,
     blank_lines,
     check_kinds,
     ends_unnamed,
     has_lines,
-    has_merged,
     has_whole_lines,
     header_of,
     scan_csv,
@@ -68,8 +66,6 @@ _PIECE = 1 << 20
 _BATCH_ROWS = 1 << 16
 # float64 holds every integer up to here.
 _EXACT_WHOLE = 2**53
-# float64 holds all digits before the point of a number below this.
-_FEW_DIGITS = 1e15
 # Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
 
@@ -279,7 +275,7 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
             f"some files have these columns in no row, and no values there: {listed([*map(repr, lacking)], 5)}"
         )
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
-    scans = texts = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
+    scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
     try:
@@ -288,8 +284,7 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
         if (refused := of_system(error, path)) is not None:
             raise refused from error
         raise
-    scans = typed.scans
-    columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
+    columns = _key_columns(files, typed.scans[0][1], keys, reading, lambda place, _: typed.scans[place][0])
 
     def spool(of_files: Sequence[Scan]) -> Source:
         names = columns_named(of_files[0][1])
@@ -300,14 +295,12 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, path)
 
     try:
-        source = _spool_csv(files, scans, reading.separator, spool) if kind == "CSV" else spool(scans)
+        source = _spool_csv(files, typed.scans, reading.separator, spool) if kind == "CSV" else spool(typed.scans)
     except DataError:
         if kind == "NDJSON":
             check_kinds(files)
         raise
-    merged = dict.fromkeys([*typed.merged, *_merged_numbers(source, texts, reading)])
-    days = _unclear_days(source, typed.days, reading)
-    notices += _doubtful_types(typed._replace(merged=list(merged), days=days), reading)
+    notices += doubts(typed, scans, source, reading)
     return replace(source, name=name, spooled=spool_bytes(size), notices=tuple(notices))
 
 
@@ -346,39 +339,6 @@ def _united(types: Sequence[Any]) -> pl.DataType | None:
     return None if None in united.values() else pl.Struct({name: dtype for name, dtype in united.items() if dtype})
 
 
-def _merged_numbers(source: Source, scans: Sequence[Scan], reading: Reading) -> list[str]:
-    """Return the columns of numbers beyond _FEW_DIGITS in which different texts of many digits are one float64.
-
-    Columns that the caller does not need, or calls numbers, are not looked at: predicting reads nothing twice.
-
-    source  the table
-    scans   scans of its files before types were found
-    """
-    doubtful = [name for name in source.schema if reading.needs(name) and name not in reading.numbers]
-    texts = [name for name in doubtful if scans[0][1].get(name) == pl.String]
-    floats = [name for name in texts if source.schema[name] == pl.Float64]
-    if not floats:
-        return []
-    beyond = columns_named(floats).abs().is_between(_FEW_DIGITS, math.inf, closed="left").any()
-    with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
-        found = scan_parquet(source.files).select(beyond).collect(engine="streaming").row(0, named=True)
-        return [name for name, is_beyond in found.items() if is_beyond and has_merged(scans, name, source.rows)]
-    return []
-
-
-def _unclear_days(source: Source, names: Sequence[str], reading: Reading) -> list[str]:
-    """Return the columns of dates in which no day is above 12: the day could be the month.
-
-    A table to predict has no such columns, because its dates are read as in training.
-    """
-    if not names or reading.needed is not None:
-        return []
-    with contextlib.suppress(*POLARS_FAULTS, OSError):  # reading the table raises the error of a disk again
-        last = scan_parquet(source.files).select(columns_named(names).dt.day().max()).collect(engine="streaming")
-        return [name for name, day in last.row(0, named=True).items() if reading.needs(name) and day <= 12]
-    return []
-
-
 def _typed_source(table: _Table, kind: str, scratch: Path, memory: int | None, reading: Reading) -> Source:
     """Return the Source of Parquet or Arrow files. Parquet files are copied only if the names of their folders add
     columns, or if Arrow cannot read them."""
@@ -415,45 +375,6 @@ def _open_parquet(file: Path, table: _Table, scratch: Path, memory: int | None, 
                 raise
     table.check_spool(memory)
     return spool_lazy(scan, scratch, str(file), reading)
-
-
-def _doubtful_types(typed: TypedScans, reading: Reading) -> Iterator[str]:
-    """Yield notices of columns whose text could mean something else, unless the caller has said what they are."""
-    if codes := [name for name in typed.codes if reading.needs(name)]:
-        yield (
-            f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
-            f"1: {listed([*map(repr, codes)])}; if they are no codes, write them in one way, and the columns are "
-            "numeric"
-        )
-    if twice := [name for name in typed.twice if reading.needs(name) and name not in reading.numbers]:
-        yield (
-            f"these columns are numbers, of which some are written in two ways, as 1.1 and 1.10: "
-            f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
-            "letter, as v1.10, and the columns are text"
-        )
-    if merged := [name for name in typed.merged if reading.needs(name) and name not in reading.numbers]:
-        yield (
-            f"these columns are numbers with more digits than float64 holds, so that different ones are equal: "
-            f"{listed([*map(repr, merged)])}; if they are codes, write them with a letter, as z123.5, and the columns "
-            "are text"
-        )
-    if typed.days:
-        yield (
-            f"these columns are dates with the day first, as 03/04/2024 for 3 April, and no day in them is above 12: "
-            f"{listed([*map(repr, typed.days)])}; if the month is first, write them as 2024-03-04"
-        )
-    if reading.needed is None and (quoted := [name for name in typed.quoted if reading.needs(name)]):
-        yield (
-            f'these columns have spaces before quotes, as in 1, "a", so the quotes are part of their values: '
-            f"{listed([*map(repr, quoted)])}; remove these spaces"
-        )
-    known = {*reading.numbers, *reading.categories}
-    if padded := [name for name in typed.padded if reading.needs(name) and name not in known]:
-        yield (
-            f"these columns are numbers, without the zeros at the beginning of some, as 00123: "
-            f"{listed([*map(repr, padded)])}; if they are codes, name features as {api('categories')}, or write a "
-            "letter in front, as z00123, and the columns are text"
-        )
 
 
 def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> Source:

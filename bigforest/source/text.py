@@ -96,7 +96,8 @@ def _number(dtype: type[pl.DataType]) -> Parse:
     return lambda text: text.cast(dtype, strict=False)
 
 
-_FLOAT = _number(pl.Float64)
+FLOAT = _number(pl.Float64)
+NUMBERS = *map(_number, (pl.Int64, pl.UInt64, pl.Int128)), FLOAT
 
 
 def _code(text: pl.Expr) -> pl.Expr:
@@ -117,33 +118,27 @@ def _with_missing_words(*parse: Parse) -> tuple[Form, ...]:
 
 _DAY_FIRST = "%d-%m-%Y"  # some people write months first in this form, but not with dots
 _DOTTED = "%d.%m.%Y"
-_DAYS_FIRST = day_in(_DAY_FIRST), moment_in(_DAY_FIRST, *TIMES)
+DAYS_FIRST = day_in(_DAY_FIRST), moment_in(_DAY_FIRST, *TIMES)
 _DATES = _with_missing_words(
     DAY,
-    _DAYS_FIRST[0],
+    DAYS_FIRST[0],
     day_in(_DOTTED),
     MOMENT,
-    _DAYS_FIRST[1],
+    DAYS_FIRST[1],
     moment_in(_DOTTED, *TIMES),
     ZONED_MOMENT,
     clock_time,
 )
-_NUMBERS = _with_missing_words(*map(_number, (pl.Int64, pl.UInt64, pl.Int128)), _FLOAT)
-_CODES = Form(_code)
+_NUMBER_FORMS = _with_missing_words(*NUMBERS)
+CODES = Form(_code)
 _OTHERS = (*_with_missing_words(_boolean), *_DATES)
 # Forms of a column of text by the kind of file, in the order in which they are tried.
-FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
+FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBER_FORMS), CODES, *_OTHERS), "NDJSON": _DATES}
 # Form of a column without values.
 _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 
 # Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
-# float64 holds all numbers of this many digits.
-_FLOAT_DIGITS = 15
-# Number of more digits.
-_LONG = rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"
-# About as many numbers of many digits are compared.
-_SAMPLED_ROWS = 1 << 17
 # Rows of NDJSON whose keys are checked, in a few milliseconds: a program that writes a key twice does so in every row.
 _CHECKED_ROWS = 100
 
@@ -361,23 +356,15 @@ def _kinds(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 class TypedScans(NamedTuple):
-    """The scans of the files of a table, and columns whose text could mean something else.
+    """The scans of the files of a table, with the types of their values.
 
-    codes   columns that stay text because they have codes such as 01 and 1
-    twice   columns of floats with a number written in two ways, as 1.1 and 1.10, in the first 1,000 rows
-    padded  columns of numbers with a number that begins with a zero, as 00123, in the first 1,000 rows
-    merged  columns of floats in which different numbers are one float: those found in the first 1,000 rows
-    days    columns of dates and datetimes whose texts have the day first, as 15/03/2024
-    quoted  columns in which a value has spaces before its quotes, in the first 1,000 rows: the quotes are part of it
+    forms  form of each column of text that has one: it is parsed, unless the form is CODES.
+    head   first rows of all columns of text, as text.
     """
 
     scans: list[Scan]
-    codes: Sequence[str] = ()
-    twice: Sequence[str] = ()
-    padded: Sequence[str] = ()
-    merged: Sequence[str] = ()
-    days: Sequence[str] = ()
-    quoted: Sequence[str] = ()
+    forms: dict[str, Form]
+    head: pl.DataFrame
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -> TypedScans:
@@ -392,7 +379,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -
     rows = pl.concat([scan.select(present(text)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers, such as decimals, as text; a column of numbers in training is parsed
-        of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in reading.numbers else forms, []).append(name)
+        of_forms.setdefault((*_NUMBER_FORMS, *_OTHERS) if name in reading.numbers else forms, []).append(name)
     form_of: dict[str, Form] = {}
     try:
         head = rows.head(_FIRST_ROWS).collect(engine="streaming")
@@ -401,10 +388,9 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -
     except POLARS_FAULTS as error:
         if system_error(error, "") is not None:
             raise
-        return TypedScans(list(scans))  # reading the table says what is wrong with it
-    parsers = [form.parse for form in _NUMBERS]
+        return TypedScans(list(scans), {}, pl.DataFrame())  # reading the table says what is wrong with it
     parsed = [
-        _without_numbers(form.parsed(names), reading.missing) if form.parse in parsers else form.parsed(names)
+        _without_numbers(form.parsed(names), reading.missing) if form.parse in NUMBERS else form.parsed(names)
         for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
     changed = [name for name, kinds in types.items() if kinds == {pl.String()}] if reading.missing else list(form_of)
@@ -413,14 +399,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -
         scan.select(*kept, pl.all()).with_columns(present(changed)).with_columns(parsed) if changed else scan
         for scan, _ in scans
     ]
-    codes = [name for name, form in form_of.items() if form == _CODES]
-    floats = [name for name, form in form_of.items() if form.parse is _FLOAT]
-    # A whole number of two digits or more begins with a zero, as 00123.
-    padded = _with_any(head, [name for name, form in form_of.items() if form.parse in parsers], r"^\s*0[0-9]+\s*$")
-    days = [name for name, form in form_of.items() if form.parse in _DAYS_FIRST]
-    typed_scans = [(scan, dict(scan.collect_schema())) for scan in typed]
-    quoted = _with_any(head, [name for name in text if name not in form_of], r'^\s+".*"\s*$')
-    return TypedScans(typed_scans, codes, _written_twice(head, floats), padded, _merged(head, floats), days, quoted)
+    return TypedScans([(scan, dict(scan.collect_schema())) for scan in typed], form_of, head)
 
 
 def _without_words(names: Collection[str], words: Sequence[str]) -> pl.Expr:
@@ -437,54 +416,6 @@ def _without_numbers(columns: pl.Expr, words: Sequence[str]) -> pl.Expr:
     if not len(spelled):
         return columns
     return pl.when(~columns.cast(pl.Float64).is_in(pl.lit(spelled).implode())).then(columns)
-
-
-def _with_any(rows: pl.DataFrame, names: Sequence[str], pattern: str) -> list[str]:
-    """Return the columns of text in which some value matches a pattern."""
-    found = columns_named(names).str.contains(pattern).any()
-    return [name for name, is_found in rows.select(found).row(0, named=True).items() if is_found] if names else []
-
-
-def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the columns of text in which a number is written with and without zeros at its end, as 1.1 and 1.10.
-
-    1.0 and 1 do not count, because Python writes whole floats as 1.0.
-    """
-    columns = columns_named(names)
-    zeros = columns.filter(columns.str.ends_with("0")).str.extract(r"(\.\d*[1-9]0+)$").count()
-    may = rows.select(zeros).row(0, named=True) if names else {}
-    twice = []
-    for name in (name for name, count in may.items() if count):
-        texts = rows[name].alias("").str.strip_chars().unique()  # Polars takes a name such as ^a$ for a pattern
-        ends = texts.filter(texts.str.contains(r"\.\d*[1-9]0+$")).str.strip_chars_end("0")
-        if ends.is_in(texts.implode()).any():
-            twice.append(name)
-    return twice
-
-
-def _merged(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
-    """Return the columns of text in which different numbers of many digits are one float64."""
-    return [name for name in names if _are_merged(rows[name].alias("").str.strip_chars())]
-
-
-def _are_merged(texts: pl.Series) -> bool:
-    """Return True if different numbers of many digits, among texts without spaces around them, are one float64."""
-    long = texts.filter(texts.str.contains(_LONG))
-    return len(long) > 0 and long.cast(pl.Float64).n_unique() < long.str.replace(r"(\.\d*?)0+$", "$1").n_unique()
-
-
-def has_merged(scans: Sequence[Scan], name: str, rows: int) -> bool:
-    """Return True if different numbers of many digits in a column of CSV files are one float64.
-
-    scans  scans of the files, with this column as text
-    rows   rows of all files
-
-    Of many rows, a sample is read that has all rows of a float64 or none.
-    """
-    share = rows // _SAMPLED_ROWS + 1
-    texts = pl.concat([scan.select(columns_named([name]).alias("").str.strip_chars()) for scan, _ in scans])
-    hashes = pl.col("").cast(pl.Float64, strict=False).hash()
-    return _are_merged(texts.filter(pl.col("").str.contains(_LONG) & (hashes % share == 0)).collect()[""])
 
 
 def _find_forms(
