@@ -59,20 +59,9 @@ def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int,
     return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
 
 
-def ballots_of_trees(trees: TreeArrays, wide: bool) -> Ballots:
-    """Return the ballots of whole trees, see `ballots_of`."""
-    return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
-
-
-def ballots_of(
-    first: NDArray[np.int64],
-    feature: NDArray[np.int32],
-    weight: NDArray[np.uint64],
-    counts: NDArray[Any],
-    value: NDArray[np.float64] | None,
-    wide: bool,
-) -> Ballots:
-    """Return the ballots of trees from the columns of their nodes; first: see Ballots; wide: weights have 64 bits."""
+def ballots_of(trees: TreeArrays, wide: bool) -> Ballots:
+    """Return the ballots of trees, or of a piece of trees; wide: weights have 64 bits."""
+    feature, counts, value = trees.feature, trees.counts, trees.value
     ballot = np.full(feature.size, NO_BALLOT, np.uint32)
     leaf, classes = np.flatnonzero(feature == LEAF), counts.shape[1]
     mixed = counts[:0]
@@ -83,8 +72,8 @@ def ballots_of(
         mixed = counts[several]
     else:
         ballot[leaf] = 1 + leaf
-    leaf_weight = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
-    return Ballots(first, ballot, leaf_weight, mixed if value is None else value[:, None])
+    leaf_weight = trees.weight[leaf].astype(np.uint64 if wide else np.uint32)
+    return Ballots(trees.starts, ballot, leaf_weight, mixed if value is None else value[:, None])
 
 
 def impure_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ with the nodes of the forest, they determine every estimate that is computed fro
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
@@ -28,11 +29,11 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
-from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, lambdas_to_try, loaded_bytes, shifted
+from bigforest.forest.ballots import Ballots, ballots_of, join_ballots, lambdas_to_try, loaded_bytes, shifted
 from bigforest.forest.files import Header, check_file, open_checked, row_batches, write_tables
 from bigforest.forest.format import VOTES
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import first_tree, parts_in
+from bigforest.forest.parts import Span, first_tree, parts_in, read_span
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
@@ -160,19 +161,21 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
 
 
 @contextmanager
-def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iterator[Callable[[Ballots], None]]:
+def writing_ballots(path: Path, spec: DataSpec, folder: Path) -> Iterator[Callable[[TreeArrays], None]]:
     """Yield a function that adds the ballots of the next trees, or of a piece of a tree. Write the file at the end.
 
-    folder, stem  scratch folder, and the beginning of the names of files that hold the ballots until then
+    folder  scratch folder, for files that hold the ballots until then
     """
     classes, first = spec.target.answer_width, list[NDArray[np.int64]]()
     nodes = mixed = 0
     types = ballot_types(spec)
     del types["first"]
-    with appending(folder, stem, types) as (arrays, append):
+    # A name per attempt: the files are removed before the task has ended, while another attempt may still read its own.
+    with appending(folder, f"ballots-{path.name}-{secrets.token_hex(8)}", types) as (arrays, append):
 
-        def add(added: Ballots) -> None:
+        def add(trees: TreeArrays) -> None:
             nonlocal nodes, mixed
+            added = ballots_of(trees, spec.wide_weights)
             append(ballot=shifted(added.ballot, classes, mixed), weight=added.weight, mixed=added.mixed.reshape(-1))
             first.append(added.first[:-1] + nodes)
             nodes, mixed = nodes + added.ballot.size, mixed + len(added.mixed)
@@ -183,6 +186,14 @@ def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iter
     write_ballots(path, Ballots(np.concatenate([*first, [nodes]]), **loaded))
     for array in arrays.values():
         array.path.unlink()
+
+
+def write_ballots_of(path: Path, spans: Sequence[Span], header: Header, folder: Path) -> None:
+    """Write the ballots of the trees in some spans, which are read and checked. folder: scratch folder."""
+    with writing_ballots(path, header.spec, folder) as add:
+        for span in spans:
+            for piece in read_span(span, header):
+                add(piece)
 
 
 class LeafWriter:
@@ -199,7 +210,7 @@ class LeafWriter:
 
     def add(self, left_out_rows: list[LeftOut], trees: TreeArrays) -> None:
         """Add the next trees. Write a file when its leaves and its loaded ballots together take FILE_BYTES."""
-        ballots = ballots_of_trees(trees, self._spec.wide_weights)
+        ballots = ballots_of(trees, self._spec.wide_weights)
         self._found += left_out_rows
         self._ballots.append(ballots)
         self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in left_out_rows)

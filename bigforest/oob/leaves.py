@@ -16,7 +16,6 @@ How rows are routed:
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
-from bigforest.forest.ballots import ballots_of_trees, loaded_bytes
+from bigforest.forest.ballots import loaded_bytes
 from bigforest.forest.leaf_votes import (
     LeafChunk,
     LeafFile,
@@ -36,10 +35,10 @@ from bigforest.forest.leaf_votes import (
     leaf_chunk_rows,
     leaf_chunks,
     leaves_path,
+    write_ballots_of,
     write_leaves,
-    writing_ballots,
 )
-from bigforest.forest.parts import part_paths, part_ranges, read_span
+from bigforest.forest.parts import part_paths, part_ranges
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
 from bigforest.kernels.predict.route import new_scratch
@@ -125,10 +124,7 @@ def write_leaf_files(
     store, numbers = sampler.store, trees.numbers(entries)
     path = leaves_path(directory, numbers.start)
     with local_workdir(scratch) as folder:
-        with writing_ballots(path, store.spec, folder, f"ballots-{numbers.start}-{secrets.token_hex(8)}") as add:
-            for span in trees.spans(entries):
-                for piece in read_span(span, trees.header):
-                    add(ballots_of_trees(piece, store.spec.wide_weights))
+        write_ballots_of(path, trees.spans(entries), trees.header, folder)
         fits = trees.sizes()[entries.start : entries.stop].sum() <= fitting
         packed = load_trees(store, trees, entries, workers, np.empty if fits else partial(mapped_array, folder))
     store.fetch(packed.used.tolist(), range(block_count(store.rows)))

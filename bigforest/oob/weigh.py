@@ -7,7 +7,7 @@ so once the parts are grown, for each part:
 1. Route the rows of each bag through its tree (leaves.py), and add up the exact weights of each leaf, in integers. For
    regression, also add up weight * target in limbs, because it needs more than 64 bits (kernels/common/limbs.py).
 2. Add the statistics of the leaves to their ancestors, and compute weight, value and gain of all nodes (`_describe`).
-3. Rewrite the part with these numbers, in pieces (`_pieces`), and write the ballots of the leaves.
+3. Rewrite the part with these numbers, in pieces (`_pieces`), and write the ballots of the leaves of its trees.
 
 Why a separate step: weights of 64 bits in items would double the bytes that every kernel of the split search reads, for
 tables that few users have. Rounding in the store would make votes and errors inexact. With a separate step, families
@@ -16,7 +16,6 @@ and kernels of the search need no code for wide weights.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,12 +27,11 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.errors import DataError, api
 from bigforest.execution.resources import Resources
-from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
 from bigforest.forest.format import TREES
-from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
+from bigforest.forest.leaf_votes import found_leaves, leaves_path, write_ballots_of
 from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.forest.parts import batches, check_part, read_span
+from bigforest.forest.parts import Span, batches, check_part, read_span
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.common.layout import LEAF
@@ -59,8 +57,6 @@ _NODE_BYTES = 64
 _CLASS_BYTES = 8
 # Bytes of the pieces in which a part is read and written. Some pieces wait until a row group is full.
 _PIECE_BYTES = 48 << 20
-# Nodes whose ballots are written at a time.
-_STRETCH = 1 << 16
 # Largest weight of a bag.
 _MAX_WEIGHT = 2.0**62
 
@@ -115,27 +111,15 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         described = _describe(starts, path, store, config, sums, zeros)
         header = Header(store.spec, config, store.levels())
         span = check_part(path, part, header)
-        write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
-        # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
+        written = write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
+        # The files of leaves move unchanged, and ballots follow from the nodes.
         for file in found_leaves(narrow, store.spec, part):
             trees = file.trees
             if trees.stop > part.stop:  # left by a run with other parts; these leaves are computed again
                 continue
-            stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
-            with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
-                first, end = starts[[trees.start - part.start, trees.stop - part.start]].tolist()
-                for begin in range(first, end, _STRETCH):
-                    add(_ballots(slice(begin, min(begin + _STRETCH, end)), described, sums, store))
+            nodes = Span(written, trees, *starts[[trees.start - part.start, trees.stop - part.start]].tolist())
+            write_ballots_of(leaves_path(directory, trees.start), [nodes], header, folder)
             file.move(directory, ballots=False)
-
-
-def _ballots(nodes: slice, described: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
-    width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
-    roots = described.starts[(described.starts >= nodes.start) & (described.starts < nodes.stop)] - nodes.start
-    counts = sums[nodes, : 0 if numbers else width].astype(np.uint64)
-    first = np.append(roots, nodes.stop - nodes.start)
-    value = described.value[nodes] if numbers else None
-    return ballots_of(first, described.feature[nodes], described.weight[nodes], counts, value, wide=True)
 
 
 def _weigh_tree(

@@ -19,9 +19,7 @@ from tests.forest.test_shrinkage import AMOUNTS, check_formula, trees
 
 
 def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
-    first = np.array([0, tree.feature.size])
-    counts = tree.counts.astype(np.uint64) if wide else tree.counts
-    return ballots_of(first, tree.feature, tree.weight, counts, tree.value, wide)
+    return ballots_of(tree._replace(counts=tree.counts.astype(np.uint64)) if wide else tree, wide)
 
 
 @given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans())

@@ -52,7 +52,6 @@ def grown(store: Store, config: TrainConfig, way: GrowPlan, *, mapped: bool = Fa
         tempfile.TemporaryDirectory() as folder,
         patch("bigforest.grow.forest.compile_for"),
         patch("bigforest.oob.weigh._NODE_BYTES", 10**12 if mapped else 64),
-        patch("bigforest.oob.weigh._STRETCH", 5 if mapped else 1 << 16),
     ):
         resources = Resources(threads=1, memory=10**9 if mapped else None)
         grow_forest(ForestJob(store, config, Path(folder), resources, silent), plan=way)

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.forest.ballots import ballots_of_trees
 from bigforest.forest.files import has_levels
 from bigforest.forest.leaf_votes import (
     LEAF_TYPES,
@@ -95,9 +94,7 @@ def keeping_splits(
     of the leaves are written when the context ends.
     """
     splits: dict[int, SplitFiles] = {}
-    # A name per attempt: the files are removed before the task has ended, while another attempt may still read its own.
-    stem = f"ballots-{part.start}-{secrets.token_hex(8)}"
-    with writing_ballots(leaves_path(directory, part.start), spec, folder, stem) as add_ballots:
+    with writing_ballots(leaves_path(directory, part.start), spec, folder) as add_ballots:
 
         def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
             levels = terms = depth = 0
@@ -109,7 +106,7 @@ def keeping_splits(
                     written = piece_arrays | {"level_start": level_start + levels, "term_start": term_start + terms}
                     add(**{name: written[name] for name in types})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
-                    add_ballots(ballots_of_trees(piece, spec.wide_weights))
+                    add_ballots(piece)
                     yield piece
                 ends = {"level_start": np.array([levels]), "term_start": np.array([terms])}
                 add(**{name: end for name, end in ends.items() if name in types})
