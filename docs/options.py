@@ -33,6 +33,7 @@ from bigforest.grow.criteria import PACKAGE_CRITERIA  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Option  # noqa: E402
+from bigforest.options.names import families, known_family  # noqa: E402
 from bigforest.options.signatures import (  # noqa: E402
     SKLEARN_NAMES,
     families_note,
@@ -60,7 +61,7 @@ _OTHERWISE = {
 }
 _ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
 _CLASSES_ALONE = ("family", "sampling", "vote", "power", "mean_difference", "mean_difference_scope")
-_NUMBERS = [family.name for family in package_families() if "regression" in family.tasks]
+_NUMBERS = [family for family in map(known_family, families()) if "regression" in family.tasks]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,11 @@ TARGETS = (
     Target(
         REGRESSOR,
         "BigForestRegressor.__init__",
-        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and any(map(OPTIONS[name].is_of, _NUMBERS))),
+        tuple(
+            name
+            for name in _ESTIMATOR
+            if name not in _CLASSES_ALONE and any(family.has(OPTIONS[name]) for family in _NUMBERS)
+        ),
     ),
 )
 
@@ -204,9 +209,8 @@ def package_names() -> str:
 
 def _known(family: Family) -> str:
     """The `KnownFamily` of a family, as Python code."""
-    arguments = [_tuple(family.tasks), literal("{} ({})".format(*family.splits_on))]
-    if family.options_of not in ("", family.name):
-        arguments += [literal(family.options_of), _tuple(family.lacks)]
+    arguments = [literal(family.options_of or family.name), _tuple(family.tasks)]
+    arguments += [literal("{} ({})".format(*family.splits_on)), *([_tuple(family.lacks)] if family.lacks else [])]
     return f"KnownFamily({', '.join(arguments)})"
 
 
@@ -222,7 +226,8 @@ bigforest/grow/criteria.py: change these."""
 # fmt: off
 from typing import Literal
 
-from bigforest.options.values import KnownFamily, Task
+from bigforest.options.declaration import KnownFamily
+from bigforest.options.values import Task
 
 Family = Literal[{names}]
 FAMILIES = {{{families}}}

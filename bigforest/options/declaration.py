@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from bigforest.errors import ConfigError, api, shown
-from bigforest.options.values import is_integer
+from bigforest.options.values import Task, is_integer
 
 # The panels of --help and of the documentation, in their order.
 TREES: Final = "trees"
@@ -94,10 +94,6 @@ class Option:
         general = self.unset or ("" if self.default is None else _word(self.default))
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
-    def is_of(self, family: str) -> bool:
-        """Return True if a family of the package has the option."""
-        return not self.families or family in self.families
-
     def check(self, value: object) -> None:
         """Raise ConfigError if the option cannot have this value."""
         if not any(self._may_be(kind, value) for kind in self.types):
@@ -152,22 +148,39 @@ def declared_options(cls: type) -> dict[str, Option]:
     return declared
 
 
-def check(values: Any, options: Mapping[str, Option], family: str, lacked: tuple[str, ...] = ()) -> None:
+class KnownFamily(NamedTuple):
+    """Facts about a family that options need, without its code in grow/families/.
+
+    options_of  family of the package whose options and defaults it has; its own name if it has its own.
+    tasks       targets that its trees predict.
+    splits_on   what a node splits on, and the reference; empty for families from outside the package.
+    lacks       options of the family `options_of` that it does not have.
+    """
+
+    options_of: str
+    tasks: tuple[Task, ...]
+    splits_on: str = ""
+    lacks: tuple[str, ...] = ()
+
+    def has(self, option: Option) -> bool:
+        """Return True if the family has the option."""
+        return (not option.families or self.options_of in option.families) and option.name not in self.lacks
+
+
+def check(values: Any, options: Mapping[str, Option], family: KnownFamily) -> None:
     """Raise ConfigError for a value that an option cannot have, and for an option of other families that is set.
 
     values  object with an attribute for each option
-    family  family of the package whose options are allowed
-    lacked  options of `family` that are not allowed
     """
     for name, entry in options.items():
         value = getattr(values, name)
         if value is entry.default:  # the default is allowed in every family
             continue
         entry.check(value)
-        allowed = entry.is_of(family) and name not in lacked
-        if not allowed and value != entry.default and value not in entry.elsewhere:
-            families, named = " or ".join(entry.families or (family,)), getattr(values, "family", family)
-            raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
+        if not family.has(entry) and value != entry.default and value not in entry.elsewhere:
+            owners = " or ".join(entry.families or (family.options_of,))
+            named = getattr(values, "family", family.options_of)
+            raise ConfigError(f"{api(name)} is an option of the family {owners}, not of {named}")
 
 
 def is_within(value: float, interval: str) -> bool:

@@ -6,10 +6,12 @@ Their code is registered in grow/families/registry.py and grow/criteria.py.
 from __future__ import annotations
 
 from bigforest.errors import ConfigError, listed
+from bigforest.options.declaration import KnownFamily
 from bigforest.options.package_names import FAMILIES, IMPURITIES
-from bigforest.options.values import KnownFamily, Task
+from bigforest.options.values import Task
 
 _FAMILIES: dict[str, KnownFamily] = dict(FAMILIES)
+_UNKNOWN = KnownFamily("", ())
 # Task of each impurity.
 _IMPURITIES: dict[str, Task] = dict(IMPURITIES)
 
@@ -33,6 +35,11 @@ def name_impurity(name: str) -> None:
     _IMPURITIES[name] = "classification"
 
 
+def known_family(name: object) -> KnownFamily:
+    """Return the facts about a family; without options and tasks for an unknown name."""
+    return _FAMILIES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
+
+
 def families() -> tuple[str, ...]:
     return tuple(_FAMILIES)
 
@@ -43,8 +50,8 @@ def impurities() -> tuple[str, ...]:
 
 def check_task(family: str, task: Task) -> None:
     """Raise ConfigError for a family without this task."""
-    if task not in _FAMILIES[family].tasks:
-        fits = listed(_FAMILIES[family].tasks)
+    if task not in known_family(family).tasks:
+        fits = listed(known_family(family).tasks)
         raise ConfigError(f"the family {family} is for {fits}; use the family axis for {task}")
 
 
@@ -55,18 +62,3 @@ def check_impurity(impurity: str, task: Task) -> None:
         raise ConfigError(
             f"the impurity {impurity} is for {fits}; use one of {others}, or the task {fits} where the target fits it"
         )
-
-
-def base_family(family: object) -> str:
-    """Return the family of the package whose options this family has; "" for an unknown family.
-
-    A family of the package with options of its own is its own base family.
-    """
-    if not isinstance(family, str) or family not in _FAMILIES:
-        return ""
-    return _FAMILIES[family].options_of or family
-
-
-def lacked_options(family: object) -> tuple[str, ...]:
-    """Return the options of its base family that this family does not have."""
-    return _FAMILIES[family].lacks if isinstance(family, str) and family in _FAMILIES else ()

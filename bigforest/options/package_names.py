@@ -5,16 +5,17 @@ bigforest/grow/criteria.py: change these."""
 # fmt: off
 from typing import Literal
 
-from bigforest.options.values import KnownFamily, Task
+from bigforest.options.declaration import KnownFamily
+from bigforest.options.values import Task
 
 Family = Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"]
 FAMILIES = {
-    "axis": KnownFamily(("classification", "regression"), "one of `mtry` features drawn in the node (Breiman 2001)"),
-    "tree": KnownFamily(("classification", "regression"), "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)"),
-    "rotation": KnownFamily(("classification", "regression"), "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)"),
-    "sparse-oblique": KnownFamily(("classification", "regression"), "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)"),
-    "subspace-cap": KnownFamily(("classification",), "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)"),
-    "subspace-perceptron": KnownFamily(("classification",), "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap (Ho 1995)"),
+    "axis": KnownFamily("axis", ("classification", "regression"), "one of `mtry` features drawn in the node (Breiman 2001)"),
+    "tree": KnownFamily("tree", ("classification", "regression"), "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)"),
+    "rotation": KnownFamily("rotation", ("classification", "regression"), "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)"),
+    "sparse-oblique": KnownFamily("sparse-oblique", ("classification", "regression"), "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)"),
+    "subspace-cap": KnownFamily("subspace-cap", ("classification",), "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)"),
+    "subspace-perceptron": KnownFamily("subspace-perceptron", ("classification",), "a perceptron that separates classes near one of the two farthest class means from the others; no bootstrap (Ho 1995)"),
 }
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 # Task of each impurity.

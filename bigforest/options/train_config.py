@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from bigforest.errors import ConfigError, api, counted, shown
 from bigforest.options.declaration import check
-from bigforest.options.names import base_family, check_impurity, check_task, lacked_options
+from bigforest.options.names import check_impurity, check_task, known_family
 from bigforest.options.package_names import Impurity
 from bigforest.options.train_options import OPTIONS, ROTATING, TrainOptions
 from bigforest.options.values import (
@@ -90,7 +90,7 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "missing", names_of(self.missing, "missing", 'texts such as "-999"'))
         object.__setattr__(self, "subspace", as_text(self.subspace))
         object.__setattr__(self, "min_level", as_text(self.min_level))
-        check(self, OPTIONS, base_family(self.family), lacked_options(self.family))
+        check(self, OPTIONS, known_family(self.family))
         for name in _NUMBERS:
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, float(getattr(self, name)))  # 5 and 5.0 are one configuration
@@ -123,7 +123,7 @@ class TrainConfig(TrainOptions):
         >>> bf.TrainConfig.of(family="tree").trees
         1
         """
-        family = base_family(options.get("family", "axis"))
+        family = known_family(options.get("family", "axis")).options_of
         by_family = {name: entry.by_family for name, entry in OPTIONS.items()}
         defaults = {name: values[family] for name, values in by_family.items() if family in values}
         words = {name: value for name, value in options.items() if isinstance(value, str)}
@@ -219,7 +219,7 @@ class TrainConfig(TrainOptions):
     @property
     def projects(self) -> bool:
         """True if nodes split on projections."""
-        return base_family(self.family) not in ("axis", "tree")
+        return self.base_family not in ("axis", "tree")
 
     @property
     def fills_missing(self) -> bool:
@@ -472,7 +472,7 @@ def _check_family(config: TrainOptions) -> None:
         )
     if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError(f"{api('feature_fraction')} replaces {api('mtry')}; drop one of them")
-    if base_family(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
+    if config.base_family == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError(
             f"the family tree is a single tree on all rows; drop {api('trees')} and {api('bootstrap')}, or choose "
             "another family"

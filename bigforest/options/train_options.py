@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options, option
-from bigforest.options.names import base_family, families, impurities, lacked_options
+from bigforest.options.names import families, impurities, known_family
 from bigforest.options.package_names import FAMILIES, MEANINGS, Family, Impurity
 from bigforest.options.values import (
     AUTO,
@@ -487,6 +487,11 @@ class TrainOptions:
     )
 
     @property
+    def base_family(self) -> str:
+        """Family of the package whose options and defaults the family has, mostly the family itself."""
+        return known_family(self.family).options_of
+
+    @property
     def boosts(self) -> bool:
         """True if the bag of a tree depends on the errors of earlier trees."""
         return self.sampling in BOOSTED
@@ -529,7 +534,7 @@ class TrainOptions:
     @property
     def in_subspaces(self) -> bool:
         """True if trees or nodes use a subspace of the features."""
-        return base_family(self.family) in _SUBSPACES
+        return self.base_family in _SUBSPACES
 
 
 # By name, in the order of the fields.
@@ -538,12 +543,9 @@ OPTIONS = declared_options(TrainOptions)
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a configuration without options that are None, empty, or not of its family."""
-    family, lacked = base_family(config["family"]), lacked_options(config["family"])
-    return {
-        name: value
-        for name, value in config.items()
-        if value is not None and value != () and OPTIONS[name].is_of(family) and name not in lacked
-    }
+    family = known_family(config["family"])
+    used = {name: value for name, value in config.items() if value is not None and value != ()}
+    return {name: value for name, value in used.items() if family.has(OPTIONS[name])}
 
 
 def value_text(value: object) -> str:

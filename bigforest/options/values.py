@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from math import inf
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -20,22 +20,6 @@ Scope = Literal["tree", "node"]
 Ties = Literal["lowest", "reject", "random"]
 FeatureRule = Literal["sqrt", "log2", "half", "all"]
 Exact = Literal["exact"]
-
-
-class KnownFamily(NamedTuple):
-    """Facts about a family that options need, without its code in grow/families/.
-
-    tasks       targets that its trees predict.
-    splits_on   what a node splits on, and the reference; empty for families from outside the package.
-    options_of  family of the package whose options and defaults it has; empty for its own.
-    lacks       options of that family that it does not have.
-    """
-
-    tasks: tuple[Task, ...]
-    splits_on: str = ""
-    options_of: str = ""
-    lacks: tuple[str, ...] = ()
-
 
 # Weights of classes: "balanced", or pairs of a class as text and its weight, sorted by the text.
 ClassWeight = str | tuple[tuple[str, float], ...] | None

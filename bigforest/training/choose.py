@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from bigforest.errors import api, counted, listed
 from bigforest.events import Listener, Notice
 from bigforest.execution.resources import Resources
-from bigforest.options.names import base_family
+from bigforest.options.names import known_family
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import AUTO, MIN_LEVEL, FeatureRule
@@ -302,7 +302,7 @@ def rules_for(config: TrainConfig, shape: Shape) -> list[TrainConfig]:
     """
     features, rows, regression = shape.features, shape.rows, config.task == "regression"
     is_set = config.mtry is not None or config.feature_fraction is not None
-    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].is_of(base_family(config.family)):
+    if is_set or config.boosts or features < 2 or not known_family(config.family).has(OPTIONS["mtry"]):
         return [config]
     if regression and rows < min(_FEW, features):
         return [replace(config, mtry="all", min_leaf=config.min_leaf or 1)]

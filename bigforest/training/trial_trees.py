@@ -34,7 +34,6 @@ from bigforest.grow.refine import held_out_rows
 from bigforest.kernels.common.layout import LEAF
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit
-from bigforest.options.names import base_family
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.store.format import BLOCK_ROWS, block_count
@@ -286,7 +285,7 @@ def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
     """Return the number of rows on which trees are grown and evaluated. `config.task` must be known."""
     most = _MOST_CELLS // features
-    axis, classes = base_family(config.family) == "axis", config.task == "classification"
+    axis, classes = config.base_family == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
     wide = max(_CELLS // features, _WIDE_ROWS if axis and (classes or features > rows) else 0)
     return min(rows, max(min(share, most), min(_ROWS, wide, most)))
@@ -296,7 +295,7 @@ def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
-    settings = _RULES if base_family(config.family) == "axis" else _RULES + shape.features.bit_length()
+    settings = _RULES if config.base_family == "axis" else _RULES + shape.features.bit_length()
     base = BASE_BYTES + (_KEPT_BYTES * settings + _COMPARED_BYTES) * rows * shape.classes
     base += _SHARED_CELL_BYTES * rows * shape.features
     needed = base + task * (1 if resources.memory is not None else resources.executor().size)

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 import bigforest
+from bigforest.options.names import known_family
 from bigforest.options.train_options import OPTIONS
 from cli.app import app
 from tests.commands import Run, folder, run
@@ -350,7 +351,7 @@ def test_inspect__shows_the_options_of_the_family_only(folder: Path, run: Run) -
     options = run("inspect", "f").out.partition("\noptions")[2].partition("\ngrown by")[0]
     shown = {part.split()[0] for part in options.split(",")}
     assert {"splitter", "family"} <= shown
-    assert all(OPTIONS[name].is_of("tree") for name in shown)
+    assert all(known_family("tree").has(OPTIONS[name]) for name in shown)
 
 
 def test_train__without_a_target_offers_near_names_and_the_last(folder: Path, run: Run) -> None:

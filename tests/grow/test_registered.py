@@ -33,7 +33,7 @@ from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler.jit import helper
 from bigforest.options import names as registered
-from bigforest.options.names import base_family
+from bigforest.options.names import known_family
 from bigforest.options.package_names import FAMILIES
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use
@@ -55,7 +55,7 @@ COMPILED = not numba.config.DISABLE_JIT
 def test_families__are_those_of_the_options() -> None:
     found = list(registry.package_families())
     assert [family.name for family in found] == list(FAMILIES)
-    assert all(base_family(family.name) == (family.options_of or family.name) for family in found)
+    assert all(known_family(family.name).options_of == (family.options_of or family.name) for family in found)
     assert len({family.splits_on for family in found}) == len(found)
 
 
@@ -266,7 +266,8 @@ def test_families__are_found_in_files_of_the_folder(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
     assert [family.name for family in registry.package_families()][-1] == "pairs"
     text = written()
-    assert '"rotation", ("rotation", "orthogonal", "axis_features"))' in text["bigforest/options/package_names.py"]
+    assert '"pairs": KnownFamily("rotation", ("classification", ' in text["bigforest/options/package_names.py"]
+    assert '("rotation", "orthogonal", "axis_features")),' in text["bigforest/options/package_names.py"]
     assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
     assert all(len(line) <= 120 for line in text["bigforest/training/train.py"].splitlines())
 

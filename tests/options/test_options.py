@@ -13,7 +13,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.options.declaration import PANELS, check, declared_options, option
+from bigforest.options.declaration import PANELS, KnownFamily, check, declared_options, option
 from bigforest.options.signatures import section
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -138,6 +138,9 @@ class Elsewhere:
     rule: Literal["half"] | int | float = option("half", min=1, within="(0, 1]", help="Rule.")
 
 
+AXIS, MOSAIC = (KnownFamily(name, ("classification",)) for name in ("axis", "mosaic"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -153,15 +156,15 @@ class Elsewhere:
 )
 def test_check__of_options_declared_elsewhere(options: dict[str, Any], message: str) -> None:
     of_family = declared_options(Elsewhere)
-    check(Elsewhere(), of_family, "axis")
-    check(Elsewhere(pieces=9, glue="wax", share=0.1, rule=1.0), of_family, "mosaic")
+    check(Elsewhere(), of_family, AXIS)
+    check(Elsewhere(pieces=9, glue="wax", share=0.1, rule=1.0), of_family, MOSAIC)
     with pytest.raises(ConfigError, match=message):
-        check(Elsewhere(**options), of_family, "mosaic")
+        check(Elsewhere(**options), of_family, MOSAIC)
 
 
 def test_check__an_option_of_another_family() -> None:
     with pytest.raises(ConfigError, match="pieces is an option of the family mosaic, not of axis"):
-        check(Elsewhere(pieces=4), declared_options(Elsewhere), "axis")
+        check(Elsewhere(pieces=4), declared_options(Elsewhere), AXIS)
 
 
 def test_default_text__names_the_families_that_have_their_own() -> None:

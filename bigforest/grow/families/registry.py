@@ -9,10 +9,10 @@ from pkgutil import iter_modules
 from bigforest.errors import ConfigError
 from bigforest.grow import families
 from bigforest.grow.families.family import Family
+from bigforest.options.declaration import KnownFamily
 from bigforest.options.names import families as family_names
 from bigforest.options.names import name_family
 from bigforest.options.train_config import TrainConfig
-from bigforest.options.values import KnownFamily
 
 
 def package_families() -> Iterator[Family]:
@@ -30,8 +30,7 @@ def register_family(family: Family) -> None:
     Raises ConfigError if the name is in use, or `options_of` is not a family of the package. Forests store only the
     name. A process must register the family before it opens or extends such a forest.
     """
-    known = KnownFamily(family.tasks, options_of=family.options_of, lacks=family.lacks)
-    name_family(family.name, known)
+    name_family(family.name, KnownFamily(family.options_of, family.tasks, lacks=family.lacks))
     _FAMILIES[family.name] = family
 
 
