@@ -17,9 +17,11 @@ from bigforest.errors import ConfigError, api, counted, shown
 from bigforest.options.declaration import check
 from bigforest.options.names import check_impurity, check_task, known_family
 from bigforest.options.package_names import Impurity
-from bigforest.options.train_options import OPTIONS, ROTATING, TrainOptions
+from bigforest.options.train_options import OPTIONS, ROTATING, SUBSPACES, TrainOptions
 from bigforest.options.values import (
+    AUTO,
     BOOSTED,
+    BY_CLASS,
     MAX_PROJECTIONS,
     MIN_LEVEL,
     FeatureRule,
@@ -195,6 +197,56 @@ class TrainConfig(TrainOptions):
         exact: float = features**exponent
         near = round(exact)  # 1000**(2/3) is not quite 100 in float64
         return min(max(1, near if abs(exact - near) < 1e-9 * exact else math.ceil(exact)), MAX_PROJECTIONS)
+
+    @property
+    def base_family(self) -> str:
+        """Family of the package whose options and defaults the family has, mostly the family itself."""
+        return known_family(self.family).options_of
+
+    @property
+    def boosts(self) -> bool:
+        """True if the bag of a tree depends on the errors of earlier trees."""
+        return self.sampling in BOOSTED
+
+    @property
+    def weighs_trees(self) -> bool:
+        """True if the votes of trees have weights."""
+        return self.sampling == "adaboost"
+
+    @property
+    def weighs_rows(self) -> bool:
+        """True if rows have weights, from a column or by class."""
+        return self.weight is not None or self.class_weight is not None
+
+    @property
+    def draws_by_class(self) -> bool:
+        """True if each class is drawn separately."""
+        return self.sampling in BY_CLASS
+
+    @property
+    def cuts(self) -> bool:
+        """True if trees are cut after growing: `max_leaf_nodes`, `min_impurity_decrease` or `ccp_alpha`."""
+        return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
+
+    @property
+    def has_components(self) -> bool:
+        """True if the axes of a tree are principal components."""
+        return self.rotation != "random"
+
+    @property
+    def subset_features(self) -> int:
+        """Number of features in each set of principal components; 3 by default (Rodriguez 2006)."""
+        return 3 if self.axis_features is None else self.axis_features
+
+    @property
+    def chooses_axes(self) -> bool:
+        """True if the features of axes are selected automatically."""
+        return self.axes_from == (AUTO,)
+
+    @property
+    def in_subspaces(self) -> bool:
+        """True if trees or nodes use a subspace of the features."""
+        return self.base_family in SUBSPACES
 
     @property
     def criterion(self) -> Impurity:
@@ -373,7 +425,7 @@ def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
             )
 
 
-def _check_rules(config: TrainOptions) -> None:
+def _check_rules(config: TrainConfig) -> None:
     """Raise ConfigError for options that contradict each other."""
     _check_bag(config)
     _check_boosting(config)
@@ -383,7 +435,7 @@ def _check_rules(config: TrainOptions) -> None:
         check_power(config.power)
 
 
-def _check_bag(config: TrainOptions) -> None:
+def _check_bag(config: TrainConfig) -> None:
     for name in () if config.bootstrap else _OF_BAGS:
         if getattr(config, name) not in (OPTIONS[name].default, "off"):
             raise ConfigError(
@@ -402,7 +454,7 @@ def _check_bag(config: TrainOptions) -> None:
         raise ConfigError(f"{api('stop_oob')} uses the out-of-bag error, and all rows are in every bag; sample fewer")
 
 
-def _check_calibration(config: TrainOptions) -> None:
+def _check_calibration(config: TrainConfig) -> None:
     if config.calibration is None:
         return
     if config.boosts:
@@ -414,7 +466,7 @@ def _check_calibration(config: TrainOptions) -> None:
         raise ConfigError(f"{api('stop_oob')} uses the rows that {api('calibration')} holds out; drop one of them")
 
 
-def _check_boosting(config: TrainOptions) -> None:
+def _check_boosting(config: TrainConfig) -> None:
     if not config.boosts:
         return
     named = f"{api('sampling')} {config.sampling!r}"
@@ -446,7 +498,7 @@ def _check_boosting(config: TrainOptions) -> None:
         )
 
 
-def _check_family(config: TrainOptions) -> None:
+def _check_family(config: TrainConfig) -> None:
     if config.density is not None and config.projection_kind == "rerf":
         raise ConfigError(f"rerf has as many weights as projections; drop {api('density')}, or choose sporf")
     if config.mean_difference == "none" and config.mean_difference_scope != "tree":

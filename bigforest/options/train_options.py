@@ -10,9 +10,6 @@ from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options
 from bigforest.options.names import families, impurities, known_family
 from bigforest.options.package_names import FAMILIES, MEANINGS, Family, Impurity
 from bigforest.options.values import (
-    AUTO,
-    BOOSTED,
-    BY_CLASS,
     MAX_BINS,
     MAX_LEVEL,
     MAX_PROJECTIONS,
@@ -30,13 +27,13 @@ from bigforest.options.values import (
 _DRAWING = ("axis", "tree", "rotation")  # draw features or axes in each node
 _OBLIQUE = ("sparse-oblique",)  # draw directions in each node
 ROTATING = ("rotation",)  # rotate the table for each tree
-_SUBSPACES = ("subspace-cap", "subspace-perceptron")  # draw subspaces of the features
+SUBSPACES = ("subspace-cap", "subspace-perceptron")  # draw subspaces of the features
 BY_IMPURITY = (*_DRAWING, *_OBLIQUE)  # compare splits by impurity; only these support weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """The options of `bigforest.train`. TrainConfig adds checks of several options, and their meaning for a table."""
+    """The options of `bigforest.train`. TrainConfig adds checks of several options, and their meaning."""
 
     trees: int = option(
         100,
@@ -244,7 +241,7 @@ class TrainOptions:
     bootstrap: bool = option(
         True,
         panel=BAGS,
-        by_family=dict.fromkeys(("tree", *_SUBSPACES), False),
+        by_family=dict.fromkeys(("tree", *SUBSPACES), False),
         help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
         more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
     )
@@ -452,7 +449,7 @@ class TrainOptions:
         None,
         min=1,
         max=MAX_PROJECTIONS,
-        families=_SUBSPACES,
+        families=SUBSPACES,
         metavar="INT|INT,INT",
         text="several such numbers separated by commas, such as 50,100,200",
         unset="100, but at most half of all",
@@ -460,7 +457,7 @@ class TrainOptions:
     )
     subspace_per: Scope = option(
         "tree",
-        families=_SUBSPACES,
+        families=SUBSPACES,
         help="Draw a different subspace for each tree, or one for each node.",
         more="With node, a node uses all features if the features of its subspace cannot split it.",
     )
@@ -468,7 +465,7 @@ class TrainOptions:
         50,
         min=2,
         max=65_536,
-        families=_SUBSPACES,
+        families=SUBSPACES,
         help="Number of steps between two class means at which splits are tried.",
     )
     max_epochs: int = option(
@@ -480,61 +477,11 @@ class TrainOptions:
     )
     ties: Ties | None = option(
         None,
-        families=_SUBSPACES,
+        families=SUBSPACES,
         unset="reject",
         help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
         more="Can be changed in prediction.",
     )
-
-    @property
-    def base_family(self) -> str:
-        """Family of the package whose options and defaults the family has, mostly the family itself."""
-        return known_family(self.family).options_of
-
-    @property
-    def boosts(self) -> bool:
-        """True if the bag of a tree depends on the errors of earlier trees."""
-        return self.sampling in BOOSTED
-
-    @property
-    def weighs_trees(self) -> bool:
-        """True if the votes of trees have weights."""
-        return self.sampling == "adaboost"
-
-    @property
-    def weighs_rows(self) -> bool:
-        """True if rows have weights, from a column or by class."""
-        return self.weight is not None or self.class_weight is not None
-
-    @property
-    def draws_by_class(self) -> bool:
-        """True if each class is drawn separately."""
-        return self.sampling in BY_CLASS
-
-    @property
-    def cuts(self) -> bool:
-        """True if trees are cut after growing: `max_leaf_nodes`, `min_impurity_decrease` or `ccp_alpha`."""
-        return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
-
-    @property
-    def has_components(self) -> bool:
-        """True if the axes of a tree are principal components."""
-        return self.rotation != "random"
-
-    @property
-    def subset_features(self) -> int:
-        """Number of features in each set of principal components; 3 by default (Rodriguez 2006)."""
-        return 3 if self.axis_features is None else self.axis_features
-
-    @property
-    def chooses_axes(self) -> bool:
-        """True if the features of axes are selected automatically."""
-        return self.axes_from == (AUTO,)
-
-    @property
-    def in_subspaces(self) -> bool:
-        """True if trees or nodes use a subspace of the features."""
-        return self.base_family in _SUBSPACES
 
 
 # By name, in the order of the fields.
