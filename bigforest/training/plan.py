@@ -154,23 +154,19 @@ class TrainingPlan:
     @cached_property
     def needs(self) -> list[MemoryEstimate]:
         """Memory, scratch and passes of each stage, in their order."""
-        table, shape, config, skipped = self.table, self.shape, self.config, set()
-        if isinstance(table, Store):
-            skipped.add("encode")
+        table, shape, config = self.table, self.shape, self.config
         rules = rules_for(config, shape)
-        if not config.chooses_axes and len(rules) == 1:
-            skipped.add("choose")
         # Among the possible choices, the largest rule and all features as axes need the most memory.
-        config = replace(rules[-1], axes_from=()) if config.chooses_axes else rules[-1]
-        if not config.bootstrap:
-            skipped.add("oob")
-        if not refines(config, shape.rows, shape.classes):
-            skipped.add("refine")
-        if not config.keep_targets:
-            skipped.add("targets")
-        if not (table.spec.wide_weights if isinstance(table, Store) else config.weighs_rows):
-            skipped.add("weigh")
-        needs = [need for stage in STAGES if (need := stage(shape, config, self.resources)).stage not in skipped]
+        largest = replace(rules[-1], axes_from=()) if config.chooses_axes else rules[-1]
+        runs = {
+            "encode": isinstance(table, Source),
+            "choose": config.chooses_axes or len(rules) > 1,
+            "oob": config.bootstrap,
+            "refine": refines(config, shape.rows, shape.classes),
+            "targets": config.keep_targets,
+            "weigh": table.spec.wide_weights if isinstance(table, Store) else config.weighs_rows,
+        }
+        needs = [need for stage in STAGES if runs.get((need := stage(shape, largest, self.resources)).stage, True)]
         if isinstance(table, Source) and table.spooled:
             needs.insert(0, read_estimate(table.spooled, sum(file.stat().st_size for file in table.files)))
         return [need for need in needs if self.stages is None or need.stage in self.stages]

@@ -107,8 +107,16 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "infinite": (table([1.0, math.inf]), {"task": None}, "has values up to inf"),
     "huge": (table([1.0, sys.float_info.max]), {"task": None}, "too large for a variance"),
     "missing": (table([None, math.nan]), {"task": None}, "every value is missing; choose"),
-    "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression does not have"),
-    "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression does not have"),
+    "stratified": (
+        table([1.0, 2.0]),
+        {"task": None, "sampling": "stratified"},
+        "is for classification, and this is a regression",
+    ),
+    "class weight": (
+        table([1.0, 2.0]),
+        {"task": None, "class_weight": "balanced"},
+        "is for classification, and this is a regression",
+    ),
     "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classification"),
     "variance": (table([1, 2]), {"impurity": "variance"}, "variance is for regression"),
     "negative weight": (table([1, 2], w=[1, -1]), {"weight": "w"}, "'w' has 1 value such as -1"),

@@ -171,7 +171,7 @@ def test_plan__wrong_input(tmp_path: Path) -> None:
     for options, message in (
         ({"target": "kin"}, "did you mean 'kind'"),
         ({"target": "flag", "categories": ["real"]}, "'real' has type Float32"),
-        ({"target": "real", "sampling": "balanced"}, "which a regression does not have"),
+        ({"target": "real", "sampling": "balanced"}, "is for classification, and this is a regression"),
         ({"target": "kind", "memory": "much"}, "memory must be a size"),
         ({"target": "kind", "out": tmp_path / "no/f"}, "does not exist"),
         ({"target": "kind", "tres": 3}, "did you mean trees"),
