@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.events import stage
 from bigforest.explain.job import (
     ROW_BYTES,
     ExplainJob,
@@ -24,8 +23,7 @@ from bigforest.explain.job import (
 )
 from bigforest.forest.decreases import decrease_shares, tree_decreases
 from bigforest.forest.parts import read_span
-from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
-from bigforest.predict.groups import LOADING_BYTES
+from bigforest.predict.groups import Trees
 
 # Bytes for each feature of each tree: its decrease and share, and its row of a table, held twice while it is written.
 _CELL_BYTES = 16 + 2 * 32
@@ -35,10 +33,11 @@ _LABEL_NS = 20.0
 
 
 def plan_importance(job: ExplainJob) -> SectionPlan:
-    cells = job.forest.trees * len(job.forest.spec.features)
-    memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
-    need = MemoryEstimate("importance", memory, memory)
-    return SectionPlan(need, [range(job.forest.trees)], 1, _NODE_NS * job.stock.node_count)
+    stock = job.stock
+    shared, sizes = _CELL_BYTES * stock.tree_count * len(job.forest.spec.features), np.ones(stock.tree_count, np.int64)
+    # Nodes are read in pieces, so that a task needs no memory for its trees: groups have equally many trees.
+    plan = plan_groups("importance", stock, job.resources, 0, work=0.0, shared=shared, sizes=sizes)
+    return plan._replace(nanoseconds=_NODE_NS * stock.node_count)
 
 
 def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
@@ -51,14 +50,9 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     folder = job.folder.without_rows()
     if folder.has_all(["importance", "importance-trees"]):
         return
-    del plan  # there are no tasks
-    spec, trees = job.forest.spec, job.forest.trees
-    decreases = np.zeros((trees, len(spec.features)))
-    with stage("importance", trees, "trees", job.listener) as progress:
-        pieces = (piece for part in job.stock.trees.parts for piece in read_span(part, job.stock.trees.header))
-        for tree, decrease in tree_decreases(pieces, spec):
-            decreases[tree] = decrease
-            progress.advance()
+    spec = job.forest.spec
+    decreases = np.zeros((job.forest.trees, len(spec.features)))
+    job.over_trees("importance", plan, bag_decreases, (job.stock.trees,), decreases.__setitem__)
     shares = decrease_shares(decreases)
     columns = {
         "feature": spec.feature_names,
@@ -68,6 +62,12 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     }
     folder.write("importance", pl.DataFrame(columns))
     folder.write("importance-trees", by_tree(spec.feature_names, shares))
+
+
+def bag_decreases(trees: Trees, entries: range) -> NDArray[np.float64]:
+    """Task: return the decreases of impurity of some trees, float64 [trees, features]."""
+    pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
+    return np.array([decrease for _, decrease in tree_decreases(pieces, trees.header.spec)])
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
