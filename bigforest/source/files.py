@@ -389,7 +389,8 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
         for place, part in enumerate(parts):
             keys = [pl.lit(column[place], column.dtype).alias(column.name) for column in columns]
             nulls = [pl.lit(None, pl.Null).alias(name) for name in schema if name not in read]
-            for batch in part.batches(read, _BATCH_ROWS) if read else ():
+            rows = pl.select(pl.repeat(None, part.rows, dtype=pl.Null).alias(next(iter(schema))))
+            for batch in part.batches(read, _BATCH_ROWS) if read else [rows]:
                 yield batch.with_columns(*nulls, *keys).select(columns_named([*types]))
 
     return spool_frames(frames(), scratch, where)

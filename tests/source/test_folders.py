@@ -74,6 +74,17 @@ def test_folder__hive_partitions_of_integers_of_128_bits(tmp_path: Path) -> None
     assert_frame_equal(source.columns(frame.columns), frame.cast({"n": pl.Float64}))
 
 
+@pytest.mark.parametrize("write", [pl.DataFrame.write_parquet, pl.DataFrame.write_ipc])
+def test_folder__hive_partitions_of_columns_without_values(
+    write: Callable[[pl.DataFrame, Path], object], tmp_path: Path
+) -> None:
+    for year, rows in ((2024, 2), (2025, 1)):
+        (tmp_path / f"t/year={year}").mkdir(parents=True)
+        write(pl.DataFrame({"n": [None] * rows}), tmp_path / f"t/year={year}/0.{write.__name__[6:]}")
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert source.columns(["n", "year"]).rows() == [(None, 2024), (None, 2024), (None, 2025)]
+
+
 @pytest.mark.parametrize(
     ("keys", "values"),
     [

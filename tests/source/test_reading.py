@@ -249,6 +249,13 @@ def test_folder__of_integers_of_128_bits_is_read_in_order(tmp_path: Path) -> Non
         assert not batches or pl.concat(batches).equals(whole.slice(first, size).select("x", "n"))
 
 
+@pytest.mark.parametrize("others", [[0.5, None], [None, None]])
+def test_folder__of_integers_of_128_bits_and_other_types(others: list[float | None], tmp_path: Path) -> None:
+    pl.DataFrame({"n": pl.Series([2**100, -1], dtype=pl.Int128)}).write_parquet(tmp_path / "0.parquet")
+    pl.DataFrame({"n": others}).write_parquet(tmp_path / "1.parquet")
+    assert open_source(tmp_path, scratch=tmp_path).column("n").to_list() == [2.0**100, -1.0, *others]
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, lambda text: pa.compress(text, "zstd", asbytes=True)])
 def test_text__may_be_compressed(pack: Any, tmp_path: Path) -> None:
     ending = "gz" if pack is gzip.compress else "zst"
