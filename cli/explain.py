@@ -214,7 +214,7 @@ def _draw_plots(facts: Facts) -> None:
     lines(("files", "\n".join(facts["files"])), ("time", duration(facts["seconds"])))
 
 
-@command(_draw_plots, plot=PLOT, run=options.run_options("overwrite", "threads", "scratch", "memory"))
+@command(_draw_plots, settings=PLOT, run=options.run_options("overwrite", "threads", "scratch", "memory"))
 def plot(
     forest: options.ForestFolder,
     data: Annotated[
@@ -227,7 +227,7 @@ def plot(
         ),
     ] = None,
     *,
-    plot: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Write plots of a forest to a folder. Needs bigforest[plot].
@@ -238,8 +238,8 @@ def plot(
     """
     import bigforest
 
-    plot.setdefault("out", options.named_after(forest, ".pictures"))
-    files = bigforest.plot_forest(forest, data, **plot, **run)
+    settings.setdefault("out", options.named_after(forest, ".pictures"))
+    files = bigforest.plot_forest(forest, data, **settings, **run)
     return {"forest": forest, "files": [str(file) for file in files]}
 
 

@@ -169,7 +169,7 @@ def merge(
 
 
 # Options by argument of `export_forest`, with its defaults, in the order of --help.
-FORMAT = {
+EXPORT = {
     "out": option(str, "FILE", "The file. Default: <stem of FOREST> and the suffix of the format."),
     "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
     "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
@@ -188,7 +188,7 @@ def _draw_export(facts: Facts) -> None:
     lines(("format", facts["to"]), ("size", size(facts["bytes"])), ("time", time), ("file", facts["file"]))
 
 
-@command(_draw_export, format=FORMAT, run=options.run_options("overwrite"))
+@command(_draw_export, settings=EXPORT, run=options.run_options("overwrite"))
 def export(
     forest: options.ForestFolder,
     to: Annotated[
@@ -200,7 +200,7 @@ def export(
         ),
     ] = None,
     *,
-    format: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Export a forest to a file for another engine.
@@ -212,7 +212,7 @@ def export(
     import bigforest
     from bigforest.predict.export_file import SUFFIXES, format_of
 
-    to = format_of(to, format.get("out"))
-    format.setdefault("out", options.named_after(forest, SUFFIXES[to]))
-    written = bigforest.export_forest(forest, to=to, **format, **run)
+    to = format_of(to, settings.get("out"))
+    settings.setdefault("out", options.named_after(forest, SUFFIXES[to]))
+    written = bigforest.export_forest(forest, to=to, **settings, **run)
     return {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size}

@@ -66,9 +66,7 @@ TRAIN = {
 
 @command(
     _draw_train,
-    table=options.TABLE,
-    config=CONFIG,
-    settings=TRAIN,
+    settings={**options.TABLE, **CONFIG, **TRAIN},
     run={
         **options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
         "scratch": options.SCRATCH_BESIDE,
@@ -77,8 +75,6 @@ TRAIN = {
 def train(
     data: Annotated[str | None, options.argument("DATA", f"{options.TABLE_KINDS} Or a store.", table_of)] = None,
     *,
-    table: Given,
-    config: Given,
     settings: Given,
     run: Given,
 ) -> Facts:
@@ -97,7 +93,7 @@ def train(
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
     if data is not None and not {"resume", "out"} & set(settings):
         settings["out"] = default_output(data, ".forest")
-    forest = bigforest.train(data, **table, **config, **settings, **run)
+    forest = bigforest.train(data, **settings, **run)
     return training_facts(forest)
 
 
@@ -164,12 +160,11 @@ COMPARE = {
 
 @command(
     _draw_compare,
-    table=options.TABLE,
     config=CONFIG,
-    settings=COMPARE,
+    settings={**options.TABLE, **COMPARE},
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
-def compare(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
+def compare(data: options.Data, *, settings: Given, config: Given, run: Given) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
 
     All candidates grow on one table, at first 25 trees at a time. Candidates that fall behind are retired. Options of
@@ -181,7 +176,7 @@ def compare(data: options.Data, *, table: Given, config: Given, settings: Given,
 
     if "out" not in settings:
         settings["out"] = default_output(data, ".comparison")
-    comparison = bigforest.compare(data, options=config, **table, **settings, **run)
+    comparison = bigforest.compare(data, options=config, **settings, **run)
     return {
         "comparison": str(comparison.path),
         "winner": comparison.winner,
@@ -277,13 +272,11 @@ OUTPUT = {
 
 @command(
     _draw_plan,
-    table=options.TABLE,
-    config=CONFIG,
-    settings=OUTPUT,
+    settings={**options.TABLE, **CONFIG, **OUTPUT},
     run={**options.run_options("threads", "scratch", "memory"), "scratch": options.SCRATCH_BESIDE},
     progress=False,
 )
-def plan(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
+def plan(data: options.Data, *, settings: Given, run: Given) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
     Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.
@@ -292,7 +285,7 @@ def plan(data: options.Data, *, table: Given, config: Given, settings: Given, ru
     """
     import bigforest
 
-    return plan_facts(bigforest.plan_training(data, **table, **config, **settings, **run))
+    return plan_facts(bigforest.plan_training(data, **settings, **run))
 
 
 def _draw_encode(facts: Facts) -> None:
@@ -301,16 +294,14 @@ def _draw_encode(facts: Facts) -> None:
 
 @command(
     _draw_encode,
-    table=options.TABLE,
-    config=chosen(CONFIG, STORE) | CONFIG_FILE,
+    settings={**options.TABLE, **chosen(CONFIG, STORE), **CONFIG_FILE},
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
 def encode(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
     *,
-    table: Given,
-    config: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Presort a table into a store, to train on it many times.
@@ -319,7 +310,7 @@ def encode(
     """
     import bigforest
 
-    store = bigforest.encode_store(data, out, **table, **config, **run)
+    store = bigforest.encode_store(data, out, **settings, **run)
     return {
         "store": str(store.path),
         "target": store.spec.target.name,
