@@ -217,9 +217,6 @@ def _check_used(options: ExplainOptions) -> None:
             raise ConfigError(f"{api(option)} is an option of {users}; ask for such a part, or drop it")
 
 
-# Sections on out-of-bag rows that explain requested rows. They refuse a requested row without a target.
-_OF_SOME_ROWS = ("local", "proximities", "filling")
-
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 # Nanoseconds to check a node, and to read a value and write it for the tasks. Measured.
@@ -354,8 +351,12 @@ def explain_forest(
 
 
 def _writing_order(name: str) -> tuple[bool, bool]:
-    """Sort sections that may refuse the rows before all others, so that no table is written before they refuse."""
-    return SECTIONS[name].needs != "out of bag", name not in _OF_SOME_ROWS
+    """Sort sections that may refuse the rows before all others, so that no table is written before they refuse.
+
+    Sections on out-of-bag rows refuse another table than in training, and requested rows without a target.
+    """
+    section = SECTIONS[name]
+    return section.needs != "out of bag", "rows" not in (section.options or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

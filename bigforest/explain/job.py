@@ -250,8 +250,7 @@ class SectionPlan(NamedTuple):
     """How a section iterates over the trees, with its memory and time. Its results do not depend on the plan.
 
     need         estimated memory, under the name of the section.
-    groups       groups of trees. Each task has one group (`plan_groups`), or goes over all groups (`plan_sweep`). Empty
-                 if the budget is too small.
+    groups       groups of trees. Each task has one group (`plan_groups`), or goes over all groups (`plan_sweep`).
     at_once      number of tasks that a process runs at the same time.
     nanoseconds  estimated time on one thread.
     """
@@ -289,9 +288,7 @@ def plan_groups(
     most = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers)))
     at_once = resources.workers
     if resources.memory is not None:
-        if resources.memory < smallest:
-            return SectionPlan(MemoryEstimate(name, smallest, smallest, scratch), [], 0, time)
-        room = resources.memory - BASE_BYTES - shared
+        room = max(resources.memory, smallest) - BASE_BYTES - shared  # a budget below `smallest` is refused later
         at_once = min(at_once, room // (worker_bytes + largest))
         most = min(most, room // at_once - worker_bytes)
     most = max(most, largest)
@@ -312,18 +309,15 @@ def plan_sweep(
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
     smallest = base + task_bytes + largest
-    groups, at_once, memory = [range(stock.tree_count)], resources.workers, resources.memory
-    if memory is not None:
-        room = memory - base
-        if room < largest + task_bytes:
-            return SectionPlan(MemoryEstimate(name, smallest, smallest, scratch), [], 0, time)
-        if room < whole + task_bytes:
-            groups = cut(sizes, stock.trees.first, room - task_bytes, stock.tree_count)
-            return SectionPlan(MemoryEstimate(name, memory, smallest, scratch), groups, 1, time)
-        at_once = min(at_once, (room - whole) // task_bytes)
-    return SectionPlan(
-        MemoryEstimate(name, base + whole + at_once * task_bytes, smallest, scratch), groups, at_once, time
-    )
+    groups, at_once = [range(stock.tree_count)], resources.workers
+    if resources.memory is not None:
+        budget = max(resources.memory, smallest)  # a budget below `smallest` is refused later
+        at_once = min(at_once, (budget - base - whole) // task_bytes)
+        if at_once < 1:
+            groups = cut(sizes, stock.trees.first, budget - base - task_bytes, stock.tree_count)
+            return SectionPlan(MemoryEstimate(name, budget, smallest, scratch), groups, 1, time)
+    need = MemoryEstimate(name, base + whole + at_once * task_bytes, smallest, scratch)
+    return SectionPlan(need, groups, at_once, time)
 
 
 # Rows that are routed at a time to check that a table is the training table.
