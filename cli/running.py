@@ -64,7 +64,7 @@ def default_output(data: str, suffix: str) -> str:
 
     Raises DataError if there is no table at `data`.
     """
-    from bigforest.source.files import find_files
+    from bigforest.source.find import find_files
     from bigforest.storage.paths import as_path
     from bigforest.store.format import is_meant_as_store
 

@@ -1,8 +1,8 @@
 """Tables in files: from a path, folder or glob to a Source of Parquet files.
 
-1. Find the files, which must be of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
+1. Find the files (find.py), which must be of one kind. Folders may be named by columns: `year=2024/part.parquet`.
 2. Parquet files are read in place. Arrow files are first copied to Parquet files in the scratch folder. The type of a
-   column is the common type of all files. If folder names add columns, all rows are copied with them.
+   column is the common type of all files (common_types.py). If folder names add columns, all rows are copied with them.
 3. Text is unpacked and scanned. The type of a column is the type that all values of all files have. All rows are copied
    to Parquet files in the scratch folder, with the columns of folder names.
 """
@@ -10,21 +10,22 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import polars as pl
 
-from bigforest.columns.types import columns_named, is_text_type, recast
+from bigforest.columns.types import columns_named, recast
 from bigforest.errors import DataError, listed, naming_file, system_error
+from bigforest.source.common_types import common_schema, united_type
 from bigforest.source.doubts import doubts
+from bigforest.source.find import find_files, plain_folder
 from bigforest.source.source import (
     POLARS_FAULTS,
     FileStamp,
@@ -54,8 +55,8 @@ from bigforest.source.text import (
     with_types,
     without_rows,
 )
-from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
-from bigforest.storage.paths import as_path, expanded, files_in, is_remote, known_folder, local_path, readable
+from bigforest.storage.file_kinds import CODECS, kind_of_file
+from bigforest.storage.paths import as_path, known_folder, local_path, readable
 
 # First bytes of zlib data. Polars takes a CSV file that begins with them, such as x^2,y, for a compressed one.
 _ZLIB = b"x^"
@@ -64,35 +65,11 @@ _ZLIB = b"x^"
 _PIECE = 1 << 20
 # Rows copied at a time.
 _BATCH_ROWS = 1 << 16
-# float64 holds every integer up to here.
-_EXACT_WHOLE = 2**53
-# Units of time, from coarse to fine.
-_UNITS = ("ms", "us", "ns")
-
 # Value in the name of a Hive folder that means a missing value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # First bytes of an Arrow file, except in the streaming format.
 _ARROW = b"ARROW1"
-
-# Folders whose files are streams of a process, and the advice for such a file.
-_STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-_STANDARD_INPUT = "; the command line reads standard input as -"
-
-# Kinds of tables with metadata: folder of the metadata, pattern of the files in it, and the call that reads the table.
-_LOGGED = {
-    "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
-    "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
-    "a Hudi table": (".hoodie", "*", "the package hudi"),
-}
-
-# Advice if a folder of bigforest was given in place of a table.
-_MEANT = {
-    "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
-    "a store": "it is for training only, so give the table it was made of",
-    "an unfinished run": "resume it, or give a table",
-    "a comparison": "give the table whose candidates it compares",
-}
 
 
 class SeparatedPath(str):
@@ -274,7 +251,7 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
         notices.append(
             f"some files have these columns in no row, and no values there: {listed([*map(repr, lacking)], 5)}"
         )
-    schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
+    schema = common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
     scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
@@ -314,7 +291,7 @@ def _complete(scans: list[Scan], reading: Reading) -> list[str]:
     if reading.needed is not None:
         gaps = {name for pair in reading.gaps for name in pair}
         names = {name: None for name in names if name in gaps}
-    united = {name: _united([schema.get(name, pl.Null()) for _, schema in scans]) for name in names}
+    united = {name: united_type([schema.get(name, pl.Null()) for _, schema in scans]) for name in names}
     whole = {name: dtype for _, schema in scans for name, dtype in schema.items()}
     absent = reading.absent(whole | {name: dtype for name, dtype in united.items() if dtype is not None})
     lacking = [name for name in names if any(name not in schema for _, schema in scans)]
@@ -329,16 +306,6 @@ def _complete(scans: list[Scan], reading: Reading) -> list[str]:
     return lacking
 
 
-def _united(types: Sequence[Any]) -> pl.DataType | None:
-    """Return a type that holds the values of all types, in structs by the names of fields; None if there is none."""
-    structs = [dtype for dtype in types if isinstance(dtype, pl.Struct)]
-    if not structs or any(dtype != pl.Null and dtype not in structs for dtype in types):
-        return _joined_all(types)
-    fields = dict.fromkeys(field.name for struct in structs for field in struct.fields)
-    united = {name: _united([inner[name] for inner in map(dict, structs) if name in inner]) for name in fields}
-    return None if None in united.values() else pl.Struct({name: dtype for name, dtype in united.items() if dtype})
-
-
 def _typed_source(table: _Table, kind: str, scratch: Path, memory: int | None, reading: Reading) -> Source:
     """Return the Source of Parquet or Arrow files. Parquet files are copied only if the names of their folders add
     columns, or if Arrow cannot read them."""
@@ -348,7 +315,7 @@ def _typed_source(table: _Table, kind: str, scratch: Path, memory: int | None, r
         parts = [_spool_arrow(file, scratch, reading) for file in files]
     else:
         parts = [_open_parquet(file, table, scratch, memory, reading) for file in files]
-    schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
+    schema = common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
     columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
     if columns:
         table.check_spool(memory)
@@ -440,7 +407,7 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
 
     Only folders below the given folder, or below the part of a glob without a pattern, are used.
     """
-    folder = path if path.is_dir() else files[0].parent if path.is_file() else _plain_folder(path)
+    folder = path if path.is_dir() else files[0].parent if path.is_file() else plain_folder(path)
     partitions = []
     for file in files:
         parts = file.relative_to(folder).parts[:-1] if file.is_relative_to(folder) else ()
@@ -509,208 +476,10 @@ def _infer_type(values: pl.Series) -> pl.Series:
     return values
 
 
-def find_files(path: str | Path) -> tuple[str, list[Path]]:
-    """Return the name of the table at `path` and its files, sorted by name. Raises DataError when there is no file."""
-    try:
-        return _files_of(path)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; check the path and its permissions") from error
-
-
-def _files_of(path: str | Path) -> tuple[str, list[Path]]:
-    location = as_path(path)
-    kinds = ", ".join(KINDS)
-    if location.is_dir():
-        ours = known_folder(location)
-        if ours is not None:
-            raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
-        _check_plain(location, path)
-        files, partitions = _tables_in(location), _partition_files(location)
-        if files and partitions:
-            raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
-        files = files or partitions
-        if not files:
-            raise DataError(f"{path}: the folder has no table files ({kinds}); check the path")
-        return location.resolve().name, files
-    if location.is_file():
-        files, name = [location], Path(location.stem).stem if location.suffix.lower() in CODECS else location.stem
-    elif glob.has_magic(str(path)):
-        _check_plain(_plain_folder(location), path)
-        files, name = _checked_files(expanded(path)), _plain_folder(location).resolve().name or "data"
-        if not files:
-            raise DataError(f"{path}: no file matches; check the pattern")
-    elif location.exists():
-        raise DataError(f"{path}: it is a pipe or a device; copy its content into a file{_STANDARD_INPUT}")
-    else:
-        raise DataError(f"{path}: there is no such file or folder; check the path")
-    for file in files:
-        if kind_of_file(file) is None and file.suffix.lower() in PACKED:
-            raise DataError(
-                f"{file}: the file is compressed in a way that is not read; unpack it (CSV and NDJSON may be "
-                f"compressed as {', '.join(CODECS)})"
-            )
-        if kind_of_file(file) is None:
-            advice = _STANDARD_INPUT if file.parent in _STREAMS else ""
-            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {kinds}{advice}")
-    return name, files
-
-
-def _check_plain(folder: Path, path: str | Path) -> None:
-    """Raise DataError if a folder is a table whose metadata say which of its files are valid, or lies in such a table.
-
-    In an object store, the folders above it are not checked.
-    """
-    folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
-    for place in folders:
-        for kind, (mark, pattern, scan) in _LOGGED.items():
-            if (place / mark).is_dir() and files_in(place / mark, pattern):
-                raise DataError(
-                    f"{path}: {place} is {kind}, whose metadata say which rows of its files are valid; read it with "
-                    f"{scan} in Python and give that frame, or write it to Parquet files in another folder"
-                )
-
-
-def _partition_files(folder: Path) -> list[Path]:
-    """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
-    paths: list[Path] = []
-    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and (at.is_dir() or not at.exists())):
-        _checked_files([inner])
-        files = _tables_in(inner) or _partition_files(inner)
-        folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
-        if folders:
-            raise DataError(
-                f"{folders[0]}: the folder is not named by a column and its value; give a glob of the files"
-            )
-        paths += files
-    return paths
-
-
-def _tables_in(folder: Path) -> list[Path]:
-    """Return the files of tables in a folder, sorted by name. Raises DataError if a file is compressed in a way that is
-    not read."""
-    files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
-    tables = _checked_files([file for file in files if kind_of_file(file)])
-    packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
-    if unread := [file for file in packed if file not in tables]:
-        raise DataError(f"{unread[0]}: the file is compressed; unpack it, or move it out of the folder")
-    return tables
-
-
-def _checked_files(files: list[Path]) -> list[Path]:
-    """Return `files` unchanged. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed
-    since it was listed: its rows would be left out."""
-    for file in files:
-        if is_remote(file) or file.is_file() or file.is_dir():
-            continue
-        if file.exists():
-            fault = "is a pipe or a device"
-        elif file.is_symlink():
-            fault = "is a link to a file that does not exist"
-        else:
-            fault = "was removed while the folder was read"
-        raise DataError(f"{file}: it {fault}, so its rows cannot be read; restore it, or move it out of the folder")
-    return files
-
-
-def _plain_folder(pattern: Path) -> Path:
-    """Return the deepest folder in a glob whose path has no pattern."""
-    return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
-
-
 def _scan_text(file: Path, kind: str, reading: Reading) -> Scan:
     with reading_file(file, kind, "; check that it is one"):
         scan = scan_ndjson(file, reading) if kind == "NDJSON" else scan_csv(file, reading)
         return scan, dict(scan.collect_schema())
-
-
-def _common_schema(
-    files: Sequence[Path],
-    schemas: Sequence[Mapping[str, pl.DataType]],
-    part: Callable[[int], Source],
-    reading: Reading,
-) -> dict[str, pl.DataType]:
-    """Return the columns of a table in several files, with a type that holds the values of all files.
-
-    part  function that returns the table of a file, from the number of the file.
-
-    Of the columns that are read, all files must have the same, in any order. The types of a column must be equal or of
-    one kind: numbers, text, dates with datetimes, or durations. Integers beyond 2**53 cannot be joined with floats. If
-    types do not fit, files where the column has no values are ignored: pandas writes NaN there. Raises DataError.
-    """
-    first: dict[str, pl.DataType] = {}
-    for file, schema in zip(files, schemas, strict=True):
-        for name, dtype in schema.items():
-            first.setdefault(name, dtype)
-        differing = sorted(filter(reading.needs, set(schema) ^ set(schemas[0])))
-        if differing:
-            named = listed([*map(repr, differing)], 5)
-            raise DataError(f"{file}: not the columns of {files[0]} ({named} not in both); give files of one table")
-    for name in first if any(schema != first for schema in schemas) else ():
-        types = [schema.get(name, pl.Null()) for schema in schemas]
-        if any(dtype != types[0] for dtype in types):
-            first[name] = _common_type(name, files, types, part) if reading.needs(name) else pl.Null()
-    return first
-
-
-def _common_type(
-    name: str, files: Sequence[Path], types: Sequence[pl.DataType], part: Callable[[int], Source]
-) -> pl.DataType:
-    common = _joined_all(types)
-    inexact = None if common is None else _inexact_file(name, common, types, part)
-    if common is None or inexact is not None:
-        valued = [place for place, dtype in enumerate(types) if dtype != pl.Null and part(place).has_values(name)]
-        common = _joined_all([types[place] for place in valued])
-        if common is None:
-            first = valued[0]
-            second = next(place for place in valued if _joined(types[first], types[place]) is None)
-            raise DataError(
-                f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
-                "convert one of them"
-            )
-        inexact = _inexact_file(name, common, types, part)
-    if inexact is not None:
-        raise DataError(
-            f"{files[inexact]}: column {name!r} has integers beyond 2**53, which are not exact in {common}, its "
-            "type in other files; convert one of them"
-        )
-    return common
-
-
-def _inexact_file(
-    name: str, common: pl.DataType, types: Sequence[pl.DataType], part: Callable[[int], Source]
-) -> int | None:
-    """Return the number of the first file with integers that are not exact in the common type; None if all are."""
-    places = [place for place, dtype in enumerate(types) if common.is_float() and dtype in (pl.Int64, pl.UInt64)]
-    return next((place for place in places if part(place).exceeds(name, _EXACT_WHOLE)), None)
-
-
-def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
-    """Return a type that holds the values of all types; None if they are of different kinds."""
-    common: pl.DataType | None = pl.Null()
-    for dtype in types:
-        common = None if common is None else _joined(common, dtype)
-    return common
-
-
-def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
-    """Return a type that holds the values of both types; None if they are of different kinds."""
-    if first == second or second == pl.Null:
-        return first
-    if first == pl.Null:
-        return second
-    if first.is_numeric() and second.is_numeric():
-        empty = [pl.DataFrame(schema={"": dtype}) for dtype in (first, second)]
-        return pl.concat(empty, how="vertical_relaxed").dtypes[0]
-    if is_text_type(first) and is_text_type(second):
-        return pl.String()
-    units = [dtype.time_unit for dtype in (first, second) if isinstance(dtype, pl.Datetime | pl.Duration)]
-    unit: Literal["ms", "us", "ns"] = max(units, key=_UNITS.index, default="us")
-    if isinstance(first, pl.Duration) and isinstance(second, pl.Duration):
-        return pl.Duration(unit)
-    if isinstance(first, pl.Date | pl.Datetime) and isinstance(second, pl.Date | pl.Datetime):
-        zones = {getattr(dtype, "time_zone", None) for dtype in (first, second)}
-        return pl.Datetime(unit, zones.pop()) if len(zones) == 1 else None
-    return None
 
 
 def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> Source:

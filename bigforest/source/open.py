@@ -15,7 +15,8 @@ import polars as pl
 from bigforest.columns.types import cells, divisor_of, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api, reason
 from bigforest.execution.forks import check_polars_threads
-from bigforest.source.files import arrow_batches, find_files, may_be_csv, source_of_path
+from bigforest.source.files import arrow_batches, may_be_csv, source_of_path
+from bigforest.source.find import find_files
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,

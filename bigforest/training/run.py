@@ -51,7 +51,8 @@ from bigforest.predict.loader import needed_features
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import KNOWN_ROWS, check_validation, write_validation
-from bigforest.source.files import find_files, separated, separator_of
+from bigforest.source.files import separated, separator_of
+from bigforest.source.find import find_files
 from bigforest.source.open import opens_quickly
 from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, replace_output

@@ -249,11 +249,15 @@ def test_folder__of_integers_of_128_bits_is_read_in_order(tmp_path: Path) -> Non
         assert not batches or pl.concat(batches).equals(whole.slice(first, size).select("x", "n"))
 
 
-@pytest.mark.parametrize("others", [[0.5, None], [None, None]])
-def test_folder__of_integers_of_128_bits_and_other_types(others: list[float | None], tmp_path: Path) -> None:
-    pl.DataFrame({"n": pl.Series([2**100, -1], dtype=pl.Int128)}).write_parquet(tmp_path / "0.parquet")
-    pl.DataFrame({"n": others}).write_parquet(tmp_path / "1.parquet")
-    assert open_source(tmp_path, scratch=tmp_path).column("n").to_list() == [2.0**100, -1.0, *others]
+def test_folder__of_integers_of_128_bits_and_other_types(tmp_path: Path) -> None:
+    (folder := tmp_path / "t").mkdir()
+    for number, others in ((2**53, [0.5, None]), (2**100, [None, None])):
+        pl.DataFrame({"n": pl.Series([number, -1], dtype=pl.Int128)}).write_parquet(folder / "0.parquet")
+        pl.DataFrame({"n": others}).write_parquet(folder / "1.parquet")
+        assert open_source(folder, scratch=tmp_path).column("n").to_list() == [number, -1, *others]
+    pl.DataFrame({"n": [0.5]}).write_parquet(folder / "1.parquet")
+    with pytest.raises(DataError, match=r"0.parquet: column 'n' has integers beyond 2\*\*53, which are not exact"):
+        open_source(folder, scratch=tmp_path)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda text: pa.compress(text, "zstd", asbytes=True)])
