@@ -14,7 +14,6 @@ from bigforest.columns.labels import label_type, proba_names
 from bigforest.columns.types import cells, is_feature_type, without_words
 from bigforest.errors import ConfigError, DataError, listed
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
-from bigforest.options.values import check_flag
 from bigforest.planning.memory import Shape
 from bigforest.predict.certainty import category_codes
 from bigforest.predict.predictor import Predictions
@@ -46,9 +45,9 @@ def _width(dtype: Any) -> int:
     return _WIDTHS.get(dtype.base_type(), 64)
 
 
-def check_proba(spec: DataSpec, proba: bool) -> None:
-    check_flag(proba, "proba")
-    if proba and spec.target.is_regression:
+def check_classes(spec: DataSpec) -> None:
+    """Raise ConfigError for a regression forest, which has no class probabilities."""
+    if spec.target.is_regression:
         raise ConfigError(
             f"{spec.target.name!r} is a regression target, without class probabilities; do not ask for them"
         )

@@ -12,9 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import ConfigError, DataError, api
@@ -23,21 +21,18 @@ from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import file_kind
 from bigforest.forest.tables import write_pieces
-from bigforest.options.values import names_of
-from bigforest.planning.memory import Shape
+from bigforest.options.values import check_flag, names_of
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict.columns import (
     PREDICTION,
+    check_classes,
     check_columns,
-    check_proba,
-    count_unseen,
     prediction_names,
-    prediction_shape,
     prediction_table,
 )
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.predict.passes import RowsNamed
-from bigforest.predict.rows import RowBatch, UnseenLevels, check_schema, open_rows
+from bigforest.predict.inputs import TableInput
+from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
 from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
@@ -214,7 +209,9 @@ def write_predictions(
     in the source.
     """
     spec = forest.spec
-    check_proba(spec, proba)
+    check_flag(proba, "proba")
+    if proba:
+        check_classes(spec)
     check_schema(source.schema, spec)
     check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
     if objects := [name for name in keep if pl.Object in types_within(source.schema[name])]:
@@ -317,38 +314,24 @@ class _Job:
 
         Add the rows to `score`, and count their unseen levels in `tally`.
         """
-        source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
-        features = check_schema(source.schema, spec)
-        category = [] if self.rule.category is None else [self.rule.category]
-
-        def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
-            """Return the columns to read: the features, and with the last group of trees all others that are needed."""
-            others = [*self.kept, *score.columns, *category] if last else []
-            return list(dict.fromkeys([*features.columns(used), *others]))
-
-        def shape(used: NDArray[np.int64]) -> Shape:
-            return prediction_shape(source.schema, columns(used), source.rows, spec)
-
-        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
-            names = columns(passes.used, last)
-            for batch in source.batches(names, passes.batch, begin, end) if source.rows else [source.columns(names)]:
-                with RowsNamed(begin, batch.height):
-                    rows = reader.frame(batch, features, passes.used, tally)
-                    count_unseen(batch, spec, self.rule, tally)
-                yield begin, rows, batch
-                begin += batch.height
-
-        passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
-        # A table without rows is predicted as one empty batch, whose columns the file needs.
-        stop, with_proba = max(1, source.rows) if stop is None else stop, self.proba or score.active
-        probas, workers = (False, True) if self.proba else (False,), self.resources.workers
-        for batch, predictions in passes.predictions(stop, batches, proba=with_proba, workers=workers, first=first):
+        rule, loader = self.rule, self.forest.loader
+        category = [] if rule.category is None else [rule.category]
+        others = [*self.kept, *score.columns, *category]
+        features = check_schema(self.source.schema, self.forest.spec)
+        table = TableInput(loader.reader(rule.unseen), self.source, features, rule, others)
+        table.tally = tally
+        passes = loader.passes(rule, table, self.resources)
+        with_proba, workers = self.proba or score.active, self.resources.workers
+        for batch, predictions in passes.predictions(proba=with_proba, workers=workers, first=first, stop=stop):
             score.add(batch, predictions)
-            made = [prediction_table(predictions, spec, self.rule, proba, batch) for proba in probas]
+            made = [
+                prediction_table(predictions, self.forest.spec, rule, proba, batch)
+                for proba in ((False, True) if self.proba else (False,))
+            ]
             kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())
             kept = kept.cast({pl.Int128: pl.String, pl.UInt128: pl.String})  # types that Arrow lacks
-            table = pl.concat([kept, *made], how="horizontal")
-            yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
+            whole = pl.concat([kept, *made], how="horizontal")
+            yield whole.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Score, UnseenLevels]:

@@ -773,7 +773,7 @@ class Forest:
         >>> forest.to_matrix({"length": [1.0, 4.0], "width": [1.0, 3.0]}).shape
         (2, 2)
         """
-        return feature_matrix(self.loader, data)
+        return feature_matrix(self.loader, data, self.rules.usual)
 
     def to_onnx(self, dtype: str = "float32") -> Any:
         """Convert the forest to an ONNX model, for the families axis and tree without categories.

@@ -7,7 +7,7 @@ columns, a list of mappings or tables, or an array with named fields, they are a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,33 +24,29 @@ from bigforest.columns.types import columns_named
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources, resources_of
-from bigforest.options.values import names_of
-from bigforest.planning.memory import Shape
+from bigforest.options.values import check_flag, names_of
 from bigforest.predict.columns import (
     PREDICTION,
     check_category_in,
+    check_classes,
     check_columns,
-    check_proba,
-    count_unseen,
     prediction_array,
     prediction_column,
     prediction_names,
-    prediction_shape,
     prediction_table,
     prediction_types,
 )
+from bigforest.predict.inputs import ArrayInput, Input, TableInput
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.passes import Batch, RowsNamed
+from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictions, find_leaves
-from bigforest.predict.rows import FEWEST_ROWS, Reader, RowBatch, UnseenLevels, check_schema, reading_of
+from bigforest.predict.rows import check_schema, reading_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import (
-    SparseRows,
     free_name,
     is_matrix,
     is_sparse,
     package_of,
-    plain_array,
     table_of_list,
 )
 from bigforest.source.open import schema_of_query, table_in_memory
@@ -70,16 +66,13 @@ def predict(
     resources = resources_of(threads, None, memory)
     keep = list(names_of(keep, "keep"))
     if proba:
-        check_proba(loader.files.spec, proba)
+        check_classes(loader.files.spec)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(loader, data, rule, keep, proba, resources)
     data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
-        if keep:
-            raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
-        return _predict_matrix(loader, _rows_of(data), rule, proba, resources)
-    also = [*keep, *([] if rule.category is None else [rule.category])]
-    predicted = _predict_frame(loader, _table_of(loader, data, also), rule, keep, proba, resources)
+        return _predict_array(loader, data, rule, keep, proba, resources)
+    predicted = _predict_frame(loader, data, rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return predicted
     if package_of(data) != "pandas":
@@ -96,149 +89,78 @@ def predict(
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     """Return the leaf of each row in each tree, uint32 [rows, trees]: see `Forest.apply`."""
-    workers = resources_of(threads, None, None).workers
-    packed, reader = loader.predictor(rule).packed, loader.reader(rule.unseen)
-    used = packed.used
-    data = table_of_list(data)
-    if is_sparse(data):
-        rows = SparseRows(data)
-        reader.check_shape(rows.shape)
-        begins = range(0, max(1, rows.shape[0]), rows.at_once)
-        batches = (reader.matrix(rows[at : at + rows.at_once], used) for at in begins)
-        return np.concatenate([find_leaves(packed, loader.files.spec, batch, workers) for batch in batches])
-    return find_leaves(packed, loader.files.spec, _all_rows(loader, reader, data, used), workers)
+    workers, spec, packed = resources_of(threads, None, None).workers, loader.files.spec, loader.predictor(rule).packed
+    read = _input(loader, data, rule).read_all(packed.used)
+    return np.concatenate([find_leaves(packed, spec, rows, workers) for rows in read])
 
 
-def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
+def feature_matrix(loader: TreeLoader, data: Any, rule: VoteRule) -> NDArray[np.float64]:
     """Return a table as float64 [rows, features]: see `Forest.to_matrix`."""
-    features = loader.files.spec.features
-    reader, places = replace(loader.reader(), ranks=None), np.arange(len(features))
-    rows = _all_rows(loader, reader, table_of_list(data), places)
-    matrix = np.empty((rows.rows, len(features)), np.float64)
-    for place, column in enumerate(rows.columns()):
-        matrix[:, place] = column
-        if features[place].splits_on_levels and features[place].missing:
-            matrix[:, place] -= 1.0
-            matrix[column == 0, place] = np.nan
+    features, table = loader.files.spec.features, _input(loader, data, rule)
+    table.reader = replace(table.reader, ranks=None)
+    matrix, start = np.empty((table.rows, len(features)), np.float64), 0
+    for rows in table.read_all(np.arange(len(features))):
+        part = matrix[start : start + rows.rows]
+        for place, column in enumerate(rows.columns()):
+            part[:, place] = column
+            if features[place].splits_on_levels and features[place].missing:
+                part[:, place] -= 1.0
+                part[column == 0, place] = np.nan
+        start += rows.rows
     return matrix
 
 
-def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.DataFrame:
-    """Return a table to predict as a frame; also: names of columns that are read in addition to the features."""
-    reading = loader.reading if not also else reading_of(loader.files.spec, also, labelled=False)
-    return table_in_memory(data, reading)
-
-
-def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
-    """Return an array or a sparse matrix whose slices are arrays of numbers or objects. Raises DataError."""
-    # An array without dimensions has no rows to slice. With one dimension, `check_shape` refuses it.
-    if is_sparse(data):
-        return SparseRows(data)
-    array = plain_array(data)
-    return array if array.ndim else array[np.newaxis]
-
-
-def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
-    """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
-    tally = UnseenLevels()
+def _input(loader: TreeLoader, data: Any, rule: VoteRule) -> Input:
+    """Return a table in memory, an array or a sparse matrix as the input of a prediction. Raises DataError."""
+    data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
-        matrix = _rows_of(data)
-        reader.check_shape(matrix.shape)
-        rows = reader.matrix(matrix[:], used, tally)
-    else:
-        frame, features = loader.with_features(_table_of(loader, data))
-        rows = reader.frame(frame, features, used, tally)
-    tally.tell()
-    return rows
+        return ArrayInput(loader.reader(rule.unseen), data)
+    return TableInput(loader.reader(rule.unseen), *loader.with_features(table_in_memory(data, loader.reading)), rule)
 
 
-def _predict_matrix(
-    loader: TreeLoader, matrix: NDArray[Any] | SparseRows, rule: VoteRule, proba: bool, resources: Resources
-) -> Any:
-    spec, reader = loader.files.spec, loader.reader(rule.unseen)
+def _predict_array(
+    loader: TreeLoader, data: Any, rule: VoteRule, keep: Sequence[str], proba: bool, resources: Resources
+) -> NDArray[Any]:
+    if keep:
+        raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
     if rule.conformal is not None and rule.least_share > 0.0:
         raise ConfigError(
             f"an array has either sets or predictions; drop {api('coverage')} or {api('reject_above')}, or give a table"
         )
     if rule.category is not None:
         raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
-    reader.check_shape(matrix.shape)  # here, so that the error has the shape of the whole array
-    count = matrix.shape[0]
-    at_once = matrix.at_once if isinstance(matrix, SparseRows) else max(1, count)
-
-    def read(start: int, stop: int, used: NDArray[np.int64], tally: UnseenLevels | None) -> tuple[RowBatch, None]:
-        return reader.matrix(matrix[start:stop], used, tally), None
-
-    def shape(used: NDArray[np.int64]) -> Shape:
-        return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
-
-    batches = _predict_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
-    made = [prediction_array(predictions, spec, rule, proba) for _, predictions in batches]
+    predicted = _predictions(loader, ArrayInput(loader.reader(rule.unseen), data), rule, proba, resources)
+    made = [prediction_array(predictions, loader.files.spec, rule, proba) for _, predictions in predicted]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 
 def _predict_frame(
-    loader: TreeLoader, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
+    loader: TreeLoader, data: Any, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, reader = loader.files.spec, loader.reader(rule.unseen)
-    frame, features = loader.with_features(frame)
-    if keep or rule.category is not None:
+    spec, also = loader.files.spec, [*keep, *([] if rule.category is None else [rule.category])]
+    reading = reading_of(spec, also, labelled=False) if also else loader.reading
+    frame, features = loader.with_features(table_in_memory(data, reading))
+    if also:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
-
-    def read(
-        start: int, stop: int, used: NDArray[np.int64], tally: UnseenLevels | None
-    ) -> tuple[RowBatch, pl.DataFrame]:
-        piece = frame.slice(start, stop - start)
-        if tally is not None:
-            count_unseen(piece, spec, rule, tally)
-        return reader.frame(piece, features, used, tally), piece
-
-    def shape(used: NDArray[np.int64]) -> Shape:
-        return prediction_shape(frame.schema, features.columns(used), frame.height, spec)
-
-    held, count = int(frame.estimated_size()), frame.height
-    pieces = _predict_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
-    made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in pieces])
+    table = TableInput(loader.reader(rule.unseen), frame, features, rule)
+    predicted = _predictions(loader, table, rule, proba, resources)
+    made = pl.concat([prediction_table(predictions, spec, rule, proba, batch) for batch, predictions in predicted])
     return frame[keep].hstack(made) if keep else made
 
 
-def _predict_batches(
-    loader: TreeLoader,
-    rule: VoteRule,
-    count: int,
-    at_once: int,
-    read: Callable[[int, int, NDArray[np.int64], UnseenLevels | None], tuple[RowBatch, Batch]],
-    proba: bool,
-    resources: Resources,
-    shape: Callable[[NDArray[np.int64]], Shape],
-    held: int,
-) -> list[tuple[Batch, Predictions]]:
-    """Predict `count` rows, at most `at_once` together. Return batches with their predictions, at least one.
-
-    read         function of (start, stop, used, tally) that returns the rows from `start` to before `stop`, with the
-                 features at the positions `used`, and the batch that they are from. It counts unseen levels in `tally`.
-    shape, held  see `TreeLoader.passes`.
-
-    Logs a notice if many rows have unseen levels.
-    """
-    workers = resources.workers if count > 1 else 1  # counting processors takes as long as reading one row
-    tally = UnseenLevels() if count >= FEWEST_ROWS else None
-    if resources.memory is None and count <= at_once:
+def _predictions(
+    loader: TreeLoader, table: Input, rule: VoteRule, proba: bool, resources: Resources
+) -> list[tuple[Any, Predictions]]:
+    """Return the batches of a table with their predictions, at least one. Logs a notice of unseen levels."""
+    if table.rows == 1 and resources.memory is None:  # without loops and threads, which take a tenth of the time
         predictor = loader.predictor(rule)
-        rows, batch = read(0, count, predictor.packed.used, tally)
-        with RowsNamed(0, count):
-            predicted = [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba, workers=workers))]
-    else:
-        passes = loader.passes(rule, shape, resources, held)
-        step = at_once if resources.memory is None else min(at_once, passes.batch)
-
-        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, Batch]]:
-            for start in range(begin, end, step):
-                yield start, *read(start, min(start + step, end), passes.used, tally)
-
-        predicted = list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # also for no rows
-    if tally is not None:
-        tally.tell()
+        [batch] = table.batches(0, 1, 1, predictor.packed.used)
+        with RowsNamed(0, 1):
+            rows = table.read(batch, predictor.packed.used)
+            return [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba))]
+    passes = loader.passes(rule, table, resources)
+    predicted = list(passes.predictions(proba=proba, labels=not proba, workers=resources.workers))
+    table.tell()
     return predicted
 
 
@@ -260,7 +182,9 @@ def expression(
     schema  schema of the query; None if unknown. With it, features that were nested in training may be plain columns
     """
     check_polars_threads()
-    check_proba(loader.files.spec, proba)
+    check_flag(proba, "proba")
+    if proba:
+        check_classes(loader.files.spec)
     if proba and rule.conformal is not None:
         raise ConfigError(f"an expression returns probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
@@ -305,20 +229,17 @@ class _Answer:
         forest = bigforest.Forest(self._loader.files)
         return _answer_of, (forest, self._rule, self._proba, self._row, self._numbers)
 
-    def __call__(self, rows: pl.Series) -> pl.Series:
+    def __call__(self, structs: pl.Series) -> pl.Series:
         rule, spec, used = self._rule, self._loader.files.spec, self._predictor.packed.used
-        frame = rows.struct.unnest()
+        frame = structs.struct.unnest()
         features = check_schema(frame.schema, spec, used)
         check_category_in(frame.schema, rule)
         row_numbers = 0 if self._row is None else _row_numbers(frame[self._numbers].alias(self._row))
-        tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
-        read = self._reader.frame(frame, features, used, tally)
-        if tally is not None:
-            count_unseen(frame, spec, rule, tally)
-            with self._lock:  # a query calls this function for many batches, perhaps at the same time; warn once
-                if not self._warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
-                    self._warned = True
-        predictions = self._predictor.predict(read, row_numbers, proba=self._proba)
+        table = TableInput(self._reader, frame, features, rule)
+        rows = table.read(frame, used)
+        with self._lock:  # a query calls this function for many batches, perhaps at the same time; warn once
+            self._warned = self._warned or table.tell(among=f"a batch of {counted(frame.height, 'row')}")
+        predictions = self._predictor.predict(rows, row_numbers, proba=self._proba)
         if self._proba or _adds_columns(rule):
             return prediction_table(predictions, spec, rule, self._proba, frame).to_struct()
         return prediction_column(predictions, spec)

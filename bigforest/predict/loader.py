@@ -21,10 +21,10 @@ from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.nodes import TreeArrays
 from bigforest.metrics.conformal import JackknifeIntervals, whole_values
-from bigforest.planning.memory import Shape
 from bigforest.predict.groups import Trees, survey
+from bigforest.predict.inputs import Input, default_batch
 from bigforest.predict.packed_trees import PackedTrees, load
-from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
+from bigforest.predict.passes import ALL_ROWS, PredictionPasses, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
 from bigforest.predict.refine import BoostedStage
 from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
@@ -115,17 +115,8 @@ class TreeLoader:
         self._schema_and_features = ((frame.columns, frame.dtypes), features)
         return frame, features
 
-    def passes(
-        self,
-        rule: VoteRule,
-        shape: Callable[[NDArray[np.int64]], Shape],
-        resources: Resources,
-        held: int,
-    ) -> PredictionPasses:
+    def passes(self, rule: VoteRule, table: Input, resources: Resources) -> PredictionPasses:
         """Plan the prediction of a table: groups of trees and ranges of rows, within the memory of `resources`.
-
-        shape  function that returns the Shape of the table from the positions of the used features, see plan_passes.
-        held   bytes of the table that are in memory already.
 
         Raises ConfigError if the memory does not suffice, or the rule needs all trees at once; FormatError for damaged
         nodes.
@@ -133,9 +124,8 @@ class TreeLoader:
         if resources.memory is None:
             predictor = self.predictor(rule)
             used = predictor.packed.used
-            return PredictionPasses(
-                used, [range(1)], ALL_ROWS, default_batch(used.size, resources.limits), lambda _: predictor
-            )
+            batch = default_batch(used.size, resources.limits)
+            return PredictionPasses(table, used, [range(1)], ALL_ROWS, batch, lambda _: predictor)
         if rule.trees:
             raise ConfigError(
                 f"predicting with some trees needs the whole forest in memory; drop {api('memory')} or {api('trees')}"
@@ -146,7 +136,7 @@ class TreeLoader:
             self._kept.pop("trees", None)  # their memory is freed when all calls that use them have ended
             self._last_predictor = None
         trees = self._trees(resources.workers)
-        held += 0 if self.files.ranks is None else self.files.ranks.nbytes
+        held = table.held + (0 if self.files.ranks is None else self.files.ranks.nbytes)
         targets = self._leaf_targets(rule, resources)
         held += 0 if targets is None else targets.held
         if (targets is not None or rule.by_spread) and self._lambdas:
@@ -167,9 +157,10 @@ class TreeLoader:
         assert trees.used is not None
         sizes = trees.sizes() + (8 * trees.nodes if rule.by_spread else 0)  # means of leaves as grown
         requested = len(rule.quantiles), rule.by_spread
-        groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *requested)
+        shape = table.shape(trees.used)
+        groups, rows, batch, need = plan_passes(shape, resources, sizes, trees.first, held, *requested)
         need.check(resources.memory)
-        return PredictionPasses(trees.used, groups, rows, batch, load_group)
+        return PredictionPasses(table, trees.used, groups, rows, batch, load_group)
 
     def _predictor(
         self,

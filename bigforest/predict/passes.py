@@ -6,7 +6,7 @@ Votes are added in the order of the trees, so predictions do not depend on the g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,14 @@ from numpy.typing import NDArray
 from bigforest.errors import DataError
 from bigforest.execution.resources import Resources
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.planning.sizes import Limits
 from bigforest.predict.groups import LOADING_BYTES, Trees, choose_groups, group_bytes
+from bigforest.predict.inputs import Input, default_batch
 from bigforest.predict.predictor import CHUNK_BYTES, LEAF_CELLS, PartialVotes, Predictions, Predictor
-from bigforest.predict.rows import RowBatch, tile_bytes
-
-Batch = TypeVar("Batch")
+from bigforest.predict.rows import tile_bytes
 
 # A range that has all rows of any table.
 ALL_ROWS = 1 << 62
 
-# Most cells that are read at a time. With predictions of a few classes, such a batch takes about 200 MB at the widest
-# type.
-BATCH_CELLS = 1 << 23
 # Within a memory budget, a batch takes at most 1 / _BATCH_SHARE of the room for batches, groups and ranges, but has at
 # least _FEWEST_ROWS rows.
 _BATCH_SHARE = 8
@@ -42,6 +37,7 @@ _CELL_NS = 8
 class PredictionPasses(NamedTuple):
     """Plan of the prediction of a table: ranges of rows, and for each range the groups of trees in turn.
 
+    table   the table.
     used    positions in the dataspec of the features that a batch must have.
     groups  entries of Trees that are loaded together.
     rows    number of rows of a range.
@@ -49,6 +45,7 @@ class PredictionPasses(NamedTuple):
     load    function that returns the predictor of a group.
     """
 
+    table: Input
     used: NDArray[np.int64]
     groups: list[range]
     rows: int
@@ -56,39 +53,33 @@ class PredictionPasses(NamedTuple):
     load: Callable[[range], Predictor]
 
     def predictions(
-        self,
-        rows: int,
-        batches: Callable[[int, int, bool], Iterator[tuple[int, RowBatch, Batch]]],
-        *,
-        proba: bool,
-        workers: int,
-        first: int = 0,
-    ) -> Iterator[tuple[Batch, Predictions]]:
-        """Yield the batches of the rows from `first` to before `rows`, with their predictions.
+        self, *, proba: bool, labels: bool = True, workers: int, first: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[Any, Predictions]]:
+        """Yield the batches of the rows from `first` to before `stop`, with their predictions.
 
-        batches  function of (begin, end, last) that yields the batches of the rows from `begin` to before `end`: number
-                 of the first row, rows, and batch. `last` is True for the last group, whose batches are yielded.
+        proba, labels  see `Predictor.predict`.
+        stop           None for all rows. A table without rows has one batch, which is empty.
         """
-        for begin in range(first, rows, max(1, self.rows)):
-            end = min(begin + self.rows, rows)
+        table, last = self.table, len(self.groups) - 1
+        stop = max(1, table.rows) if stop is None else stop
+        for begin in range(first, stop, self.rows):
+            end = min(begin + self.rows, stop)
             votes: PartialVotes | None = None  # on the rows of the range; None if all trees are one group
             for number, entries in enumerate(self.groups):
-                predictor = self.load(entries)
-                if votes is None and len(self.groups) > 1:
+                predictor, start = self.load(entries), begin
+                if votes is None and last:
                     votes = predictor.no_votes(end - begin)
-                last = number == len(self.groups) - 1
-                for start, read, batch in batches(begin, end, last):
-                    at = start - begin
-                    before = None if votes is None else votes.rows(at, at + read.rows)
-                    with RowsNamed(start, read.rows):
-                        if last:
-                            yield (
-                                batch,
-                                predictor.predict(read, start, proba=proba, workers=workers, before=before),
-                            )
-                        else:
+                for batch in table.batches(begin, end, self.batch, self.used, number == last):
+                    with RowsNamed(start, len(batch)):
+                        rows = table.read(batch, self.used)
+                        before = None if votes is None else votes.rows(start - begin, start - begin + rows.rows)
+                        if number < last:
                             assert before is not None
-                            predictor.add(read, before, workers)
+                            predictor.add(rows, before, workers)
+                        else:
+                            made = predictor.predict(rows, start, before, proba=proba, labels=labels, workers=workers)
+                            yield batch, made
+                    start += rows.rows
                 del predictor
 
 
@@ -108,11 +99,6 @@ class RowsNamed(NamedTuple):
         """Name the rows in a DataError."""
         if isinstance(error, DataError):
             raise DataError(f"rows {self.start} to {self.start + self.rows - 1}: {error}") from error
-
-
-def default_batch(columns: int, limits: Limits) -> int:
-    """Return the number of rows of this many columns that are read at a time without a memory budget."""
-    return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:

@@ -284,17 +284,17 @@ class Predictor(NamedTuple):
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
+        before: PartialVotes | None = None,
         *,
         proba: bool,
         labels: bool = True,
         workers: int = 1,
-        before: PartialVotes | None = None,
     ) -> Predictions:
         """Predict all rows, which must have the used features (packed.used).
 
-        proba, labels  True if probabilities, or classes, are requested.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
         before   votes of earlier groups of trees, to which these trees add; None if there are no other groups.
+        proba, labels  True if probabilities, or classes, are requested.
 
         Predictions of a row depend neither on the other rows nor on the number of threads. Raises DataError if a value
         is missing, the forest has no fill values, and some splits are on projections.

@@ -36,7 +36,7 @@ from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.sizes import USUAL
 from bigforest.progress import watching
-from bigforest.source.in_memory import is_missing, series_of
+from bigforest.source.in_memory import SparseRows, is_missing, series_of
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.source.spool import unnested
@@ -525,31 +525,17 @@ class Reader:
         columns = zip(used.tolist(), rows.columns(), strict=True)
         return RowBatch.of([self.ranks.of(feature, column.astype(np.float64)) for feature, column in columns])
 
-    def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Raise DataError unless the shape of an array has two dimensions, and a column for each feature."""
-        if len(shape) != 2 or shape[1] != len(self.spec.features):
+    def check_matrix(self, matrix: NDArray[Any] | SparseRows) -> None:
+        """Raise DataError unless an array has two dimensions, a column for each feature, and a type for `matrix`."""
+        features, shape = len(self.spec.features), matrix.shape
+        if len(shape) != 2 or shape[1] != features:
             raise DataError(
-                f"the array has shape {shape}; the forest was trained on "
-                f"{counted(len(self.spec.features), 'feature')}, so it needs two dimensions and that many columns"
+                f"the array has shape {shape}; the forest was trained on {counted(features, 'feature')}, so it needs "
+                "two dimensions and that many columns"
             )
-
-    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
-        """Read the features `used` of an array [rows, features], as `frame` does, in the order of training.
-
-        matrix  an array that `check_shape` accepts. Dates and times are the integers that represent them
-                (columns/types.py). If some features are categories, it holds text or objects: a level is a text, a
-                boolean or a whole number, and None and NaN are missing.
-
-        Raises DataError for another type, and as `frame` does.
-        """
-        if matrix.dtype.kind in "biuf" and self.spec.missing_words:
-            single = matrix.dtype == np.float32
-            found = np.isin(matrix, self._missing_numbers.to_numpy().astype(np.float32 if single else np.float64))
-            matrix = np.where(found, np.nan, matrix) if found.any() else matrix
-        features, dtype = self.spec.features, matrix.dtype
+        dtype = matrix[:0].dtype
         if dtype.kind == "O" or (dtype.kind in "UT" and self._categories):
-            rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
-            return self._as_split(rows, used)
+            return
         if self._categories:
             raise DataError(
                 f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
@@ -557,13 +543,31 @@ class Reader:
             )
         if dtype.kind not in "biuf" or dtype.itemsize > 8:
             raise DataError(f"the array has type {dtype}; convert it to numbers of at most 64 bits")
-        if used.size == len(features):
-            return self._as_split(RowBatch([FeatureBlock(matrix, dtype, slice(0, used.size))]), used)
+
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
+        """Read the features `used` of an array [rows, features], as `frame` does, in the order of training.
+
+        matrix  an array that `check_matrix` accepts. Dates and times are the integers that represent them
+                (columns/types.py). If some features are categories, it holds text or objects: a level is a text, a
+                boolean or a whole number, and None and NaN are missing.
+
+        Raises DataError as `frame` does.
+        """
+        dtype = matrix.dtype
+        if dtype.kind in "OUT":
+            rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
+            return self._as_split(rows, used)
+        if self.spec.missing_words:
+            single = dtype == np.float32
+            found = np.isin(matrix, self._missing_numbers.to_numpy().astype(np.float32 if single else np.float64))
+            matrix = np.where(found, np.nan, matrix) if found.any() else matrix
+        if used.size == len(self.spec.features):
+            return self._as_split(RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))]), used)
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
         ends = [0, *gaps.tolist(), used.size]
         # A block for each run of adjacent features is a view of the array, not a copy.
         blocks = [
-            FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], dtype, slice(begin, end))
+            FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
             for begin, end in pairwise(ends)
         ]
         return self._as_split(RowBatch(blocks), used)

@@ -50,8 +50,8 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import MAX_TREES, check_word
 from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
+from bigforest.predict.inputs import default_batch
 from bigforest.predict.packed_trees import pack
-from bigforest.predict.passes import default_batch
 from bigforest.predict.predictor import LEAF_CELLS, find_leaves
 from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
 from bigforest.progress import watching

@@ -22,13 +22,12 @@ from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import VALIDATION
 from bigforest.forest.run_file import Choices
 from bigforest.forest.tables import to_frame
-from bigforest.planning.memory import Shape
-from bigforest.predict.columns import prediction_shape
 from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest
+from bigforest.predict.inputs import TableInput
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictor, RowRouter, chunk_rows
-from bigforest.predict.rows import FeatureMap, RowBatch, UnseenLevels, check_schema, open_rows
+from bigforest.predict.rows import FeatureMap, RowBatch, check_schema, open_rows
 from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
 from bigforest.source.source import Source
@@ -117,18 +116,9 @@ def measure(
 ) -> pa.Table:
     """Return the error by number of trees, a table VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
-    features = check_validation(source, spec)
-
-    def columns(used: NDArray[np.int64]) -> list[str]:
-        return list(dict.fromkeys([*features.columns(used), spec.target.name]))
-
-    def shape(used: NDArray[np.int64]) -> Shape:
-        return prediction_shape(source.schema, columns(used), source.rows, spec)
-
-    rule = forest.rules.make(vote, ties)
-    reader = forest.loader.reader(rule.unseen)
-    passes = forest.loader.passes(rule, shape, resources, 0)
-    tally = UnseenLevels()
+    features, rule = check_validation(source, spec), forest.rules.make(vote, ties)
+    validated = TableInput(forest.loader.reader(rule.unseen), source, features, rule, [spec.target.name])
+    passes = forest.loader.passes(rule, validated, resources)
     counts = np.zeros((2, forest.trees), np.int64)
     labelled = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
@@ -139,18 +129,18 @@ def measure(
             for entries in passes.groups:
                 predictor = passes.load(entries)
                 span, start = slice(tree, tree + predictor.packed.roots.size), begin
-                for batch in source.batches(columns(passes.used), passes.batch, begin, end):
+                for batch in validated.batches(begin, end, passes.batch, passes.used):
                     truth = known_codes(cells(batch, spec.target.name), spec, _WHERE)
                     labelled += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     batch_votes = votes[start - begin : start - begin + batch.height]
                     with RowsNamed(start, batch.height):
-                        rows = reader.frame(batch, features, passes.used, tally)
+                        rows = validated.read(batch, passes.used)
                         counts[:, span] += _count_errors(predictor, rows, start, truth, batch_votes, resources.workers)
                     start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = span.stop
                 del predictor  # before the next group is loaded
-    tally.tell(listener)
+    validated.tell(listener)
     curve = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
         "error": counts[0] / labelled,

@@ -260,7 +260,7 @@ def test_errors_about_options_and_data__are_value_errors() -> None:
     odd = pd.DataFrame({"a": [0.0], "b": [1], "word": ["new"]}).to_numpy(dtype=object)
     with pytest.raises(DataError) as caught:
         forest.predict(odd, unseen="error")
-    assert str(caught.value).startswith("'word' has levels that did not occur in training")
+    assert str(caught.value).startswith("rows 0 to 0: 'word' has levels that did not occur in training")
     for ask in (forest.predict, forest.predict_proba, forest.apply, forest.to_matrix):
         with pytest.raises(DataError, match="it needs two dimensions"):
             ask(np.array(1.0))
