@@ -68,7 +68,7 @@ class ContributionRules(NamedTuple):
 def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `contributions`, or `shap`. Raises ConfigError for Shapley values of projections."""
     stock, rows = job.voting, job.described.rows
-    rules = ContributionRules(name == SHAP, chosen_classes(job))
+    rules = ContributionRules(name == SHAP, job.classes)
     if rules.exact:
         check_exact(stock)
     width, step = _file_shape(job, rules)
@@ -92,7 +92,7 @@ def _sums(job: ExplainJob) -> int:
 
 def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
     """Return the number of contributions of a row, over all its classes, and the number of rows of a file."""
-    width = len(job.forest.spec.features) * len(job.swept_classes(rules.chosen))
+    width = len(job.forest.spec.features) * len(job.swept_classes)
     row_ns = row_nanoseconds(job.voting, rules, len(job.described.used))
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / row_ns)))
 
@@ -108,7 +108,7 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     With a boosted stage, base, contributions and predictions are on the scale of the link: refine.py `on_scores`.
     """
     table = job.table
-    rules = ContributionRules(name == SHAP, chosen_classes(job))
+    rules = ContributionRules(name == SHAP, job.classes)
     settings, (_, step) = repr(rules), _file_shape(job, rules)
     ranges = [range(begin, end) for begin, end in row_ranges(table.rows, step)]
     job.folder.remove_other_files(name, [part_name(name, rows.start) for rows in ranges])
@@ -116,7 +116,7 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     left = sum(map(len, ranges))
     if rules.exact and left:
         _tell_time(job, f"exact contributions of {counted(left, 'row')}", job.seconds(plan) * left / table.rows)
-    shared = (job.sweep(plan, rules.chosen), rules, job.folder, name, settings)
+    shared = (job.sweep(plan), rules, job.folder, name, settings)
     job.over_rows(name, plan, explain_rows, [(rows,) for rows in ranges], shared, table.rows - left)
 
 
@@ -128,14 +128,6 @@ def _tell_time(job: ExplainJob, work: str, seconds: float) -> None:
 
 def part_name(name: str, begin: int) -> str:
     return f"{name}/part-{begin:010d}"
-
-
-def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Return the codes of the requested classes: by default the second of two, otherwise all; (0,) for regression."""
-    classes = job.forest.classes
-    if job.options.classes is not None:
-        return job.options.codes(job.forest.spec.target)
-    return (1,) if len(classes) == 2 else tuple(range(max(1, len(classes))))
 
 
 def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
@@ -268,18 +260,17 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
     """Plan `interactions`. Raises ConfigError for projections, and for rows outside the table."""
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
-    rules = ContributionRules(True, chosen_classes(job))
-    cells, step = _pair_piece(job, rules)
+    cells, step = _pair_piece(job)
     depth = stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
-    work = rows * (float((stock.walked_nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0)
+    work = rows * (float((stock.walked_nodes * depth * points).sum() * len(job.classes) * _PAIR_NS) + 1.0)
     task_bytes, scratch = _PAIR_BYTES * step * cells * _sums(job), 8 * rows * cells
     return plan_sweep("interactions", stock, job.resources, task_bytes, work=work, scratch=scratch)
 
 
-def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
+def _pair_piece(job: ExplainJob) -> tuple[int, int]:
     """Return the number of interactions of a row, over all its classes, and the number of rows of a task."""
-    cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(rules.chosen))
+    cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes)
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
 
@@ -293,14 +284,14 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     interaction-pairs  mean of |interaction| over the rows, by class and pair.
     """
     table = job.table
-    rules, rows = ContributionRules(True, chosen_classes(job)), chosen_rows(job, table.rows)
+    rules, rows = ContributionRules(True, job.classes), chosen_rows(job, table.rows)
     settings = repr((rules, job.options.rows, job.options.sample, job.options.seed))
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
-    _, step = _pair_piece(job, rules)
+    _, step = _pair_piece(job)
     _tell_time(job, f"interactions in {counted(rows.size, 'row')}", job.seconds(plan))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
-    job.over_rows("interactions", plan, explain_pairs, pieces, (job.sweep(plan, rules.chosen), rules))
+    job.over_rows("interactions", plan, explain_pairs, pieces, (job.sweep(plan), rules))
     size = len(table.used)
     total = np.zeros((size, size, len(rules.chosen)))
     job.folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total), settings)

@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, listed
-from bigforest.explain.contributions import ContributionRules, chosen_classes
+from bigforest.explain.contributions import ContributionRules
 from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.explain.refine import determining_classes, probabilities
 from bigforest.explain.row_table import RowTable, replace_columns, sampled, unused_values
@@ -103,7 +103,7 @@ def _swept_classes(job: ExplainJob) -> tuple[int, ...]:
     """Return the classes whose shares of votes are computed. A power makes probabilities depend on all classes."""
     if job.power != 1.0:
         return determining_classes(job.forest.spec.target.answer_width)
-    return job.swept_classes(chosen_classes(job))
+    return job.swept_classes
 
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:
@@ -125,7 +125,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     effects     `effects` of single features, `effects-pairs` of two; of numeric features only
     """
     local = name == EFFECTS
-    rules = ContributionRules(False, chosen_classes(job))
+    rules = ContributionRules(False, job.classes)
     chosen, table = _requested_features(job, local), job.table
     options = job.options
     settings = repr((rules, chosen, options.grid, options.sample, options.seed, options.individual))

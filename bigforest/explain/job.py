@@ -28,7 +28,7 @@ from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.refine import WalkedStage
+from bigforest.explain.refine import WalkedStage, determining_classes
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.forest.format import CALIBRATED
@@ -515,16 +515,25 @@ class ExplainJob:
 
             self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
 
-    def swept_classes(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the classes whose values are summed over the trees to explain the chosen classes.
+    @cached_property
+    def classes(self) -> tuple[int, ...]:
+        """Codes of the classes to explain: by default the second of two, otherwise all; (0,) for regression."""
+        target = self.forest.spec.target
+        if self.options.classes is not None:
+            return self.options.codes(target)
+        return determining_classes(target.answer_width)
+
+    @property
+    def swept_classes(self) -> tuple[int, ...]:
+        """Codes of the classes whose values are summed over the trees to explain `classes`.
 
         With a boosted stage, these are all classes that determine a prediction.
         """
-        return chosen if self.stage is None else self.stage.classes
+        return self.classes if self.stage is None else self.stage.classes
 
-    def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
-        """Return all trees, with the values that explain the `chosen` classes."""
-        return Sweep(self.voting, self.table, plan.groups, self.swept_classes(chosen))
+    def sweep(self, plan: SectionPlan, classes: tuple[int, ...] | None = None) -> Sweep:
+        """Return all trees, with the values of some classes; None for `swept_classes`."""
+        return Sweep(self.voting, self.table, plan.groups, self.swept_classes if classes is None else classes)
 
     def over_rows(
         self,

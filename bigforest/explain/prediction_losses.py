@@ -129,7 +129,7 @@ def _over_rows(
 ) -> list[Any]:
     """Run a task for each piece of the positions. Return the results in order."""
     pieces = [(positions[begin:end],) for begin, end in row_ranges(len(positions), _piece_shape(job)[1])]
-    shared = job.sweep(plan, ()), rules, orders_of(rules.oob.table.rows)
+    shared = job.sweep(plan), rules, orders_of(rules.oob.table.rows)
     return job.over_rows(name, plan, function, pieces, shared)
 
 
