@@ -10,7 +10,7 @@ reliability, ROC, precision-recall  of the probability of a class against the re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from math import isinf
 from typing import Any
 
@@ -301,15 +301,18 @@ _CURVE_POINTS = 300
 _SIDE = 320
 
 
-def shown_classes(forest: Forest, label: Any = None) -> list[int]:
-    """Return the codes of the classes to show, ascending: the class `label` if given, otherwise the second of two, or
-    the _CLASSES classes with most out-of-bag rows."""
+def shown_classes(forest: Forest, label: Any = None) -> dict[int, str]:
+    """Return the texts of the classes to show, by code, ascending: the class `label` if given, otherwise the second of
+    two, or the _CLASSES classes with most out-of-bag rows."""
     if label is not None:
-        return [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
-    if len(forest.classes) == 2:
-        return [1]
-    rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]
-    return sorted(sorted(range(len(rows)), key=lambda code: (-rows[code], code))[:_CLASSES])
+        codes = [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
+    elif len(forest.classes) == 2:
+        codes = [1]
+    else:
+        rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]
+        codes = sorted(sorted(range(len(rows)), key=lambda code: (-rows[code], code))[:_CLASSES])
+    names = labels_of(forest.classes)
+    return {code: names[code] for code in codes}
 
 
 def _against_rest(forest: Forest, code: int) -> pl.LazyFrame:
@@ -373,12 +376,12 @@ def area_of(ranking: pl.DataFrame) -> float | None:
 def reliability_chart(forest: Forest, label: Any = None) -> Any:
     """Draw the share of hits against the mean probability, bin by bin, with the diagonal."""
     alt, shown = altair(), shown_classes(forest, label)
-    table = _tables_by_class(forest, shown, reliability_table).with_columns(
+    table = _joined({code: reliability_table(forest, code) for code in shown}, shown).with_columns(
         lower=(pl.col("share") - 2 * pl.col("standard_error")).clip(0.0),
         upper=(pl.col("share") + 2 * pl.col("standard_error")).clip(0.0, 1.0),
     )
     base = chart_of(table).encode(
-        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest, shown), y=_unit(alt.Y, "share", "")
+        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(shown), y=_unit(alt.Y, "share", "")
     )
     bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2("upper"))
     line = base.mark_line(point=True)
@@ -388,15 +391,13 @@ def reliability_chart(forest: Forest, label: Any = None) -> Any:
 
 def roc_chart(forest: Forest, label: Any = None) -> Any:
     """Draw true positive rates against false positive rates, a line per class, with areas in the legend."""
-    start, shown = pl.DataFrame({"found": 0.0, "false_alarms": 0.0}), shown_classes(forest, label)
-    rankings = {code: ranking_table(forest, code) for code in shown}
-    areas = {code: area_of(ranking) for code, ranking in rankings.items()}
-    texts = {code: "unknown" if area is None else f"{area:.4f}" for code, area in areas.items()}
-    table = _tables_by_class(
-        forest, shown, lambda _, code: pl.concat([start, thinned(rankings[code], _CURVE_POINTS)], how="diagonal"), texts
-    )
-    color = _color(forest, shown, texts)
-    line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", color)
+    start, shown, tables = pl.DataFrame({"found": 0.0, "false_alarms": 0.0}), shown_classes(forest, label), {}
+    for code in shown:
+        ranking = ranking_table(forest, code)
+        area = area_of(ranking)
+        shown[code] += ": unknown" if area is None else f": {area:.4f}"
+        tables[code] = pl.concat([start, thinned(ranking, _CURVE_POINTS)], how="diagonal")
+    line = _curve(tables, shown, "false_alarms", "false positive rate", "found", "true positive rate")
     caption = ["the number of a class is the area", _how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
@@ -404,40 +405,21 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
 def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     """Draw precision against recall, a line per class."""
     shown = shown_classes(forest, label)
-    table = _tables_by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
-    line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
+    tables = {code: thinned(ranking_table(forest, code), _CURVE_POINTS) for code in shown}
+    line = _curve(tables, shown, "found", "recall", "precision", "precision")
     caption = [_how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
 
-def _tables_by_class(
-    forest: Forest,
-    shown: Sequence[int],
-    table: Callable[[Forest, int], pl.DataFrame],
-    texts: dict[int, str] | None = None,
-) -> pl.DataFrame:
-    """Join the tables of the shown classes, with columns label and at, the position of a row in its table.
-
-    texts  further texts of the labels, by class code
-    """
-    names = _names(forest, shown, texts)
-    tables = [table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at") for code in shown]
-    return pl.concat(tables, how="vertical_relaxed")
+def _joined(tables: Mapping[int, pl.DataFrame], shown: Mapping[int, str]) -> pl.DataFrame:
+    """Join the tables of the shown classes, with columns label and at, the position of a row in its table."""
+    labelled = [table.with_columns(label=pl.lit(shown[code])).with_row_index("at") for code, table in tables.items()]
+    return pl.concat(labelled, how="vertical_relaxed")
 
 
-def _names(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None) -> dict[int, str]:
-    """Return the labels of the shown classes, by code, each followed by its text if there are texts."""
-    names = labels_of(forest.classes)
-    return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown}
-
-
-def _color(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None = None) -> Any:
-    return altair().Color(
-        "label:N",
-        title="class",
-        sort=list(_names(forest, shown, texts).values()),
-        legend=altair().Legend(labelLimit=220),
-    )
+def _color(shown: Mapping[int, str]) -> Any:
+    alt = altair()
+    return alt.Color("label:N", title="class", sort=list(shown.values()), legend=alt.Legend(labelLimit=220))
 
 
 def _how_ranked(forest: Forest) -> str:
@@ -445,7 +427,7 @@ def _how_ranked(forest: Forest) -> str:
     return f"scores in steps of {1 / STEPS:g}" + ("; rows are unweighted" if forest.oob.weighted else "")
 
 
-def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:
+def _left_out(forest: Forest, shown: Mapping[int, str]) -> list[str]:
     """Return a line of the caption about the shown classes; none for two classes."""
     classes = len(forest.classes)
     if classes <= 2:
@@ -459,10 +441,13 @@ def _unit(channel: Any, name: str, title: str) -> Any:
     return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
 
 
-def _curve(table: pl.DataFrame, x: str, x_title: str, y: str, y_title: str, color: Any) -> Any:
+def _curve(
+    tables: Mapping[int, pl.DataFrame], shown: Mapping[int, str], x: str, x_title: str, y: str, y_title: str
+) -> Any:
     """Draw a line per class through the rows of its table, in their order."""
     axes = {"x": _unit(altair().X, x, x_title), "y": _unit(altair().Y, y, y_title)}
-    return chart_of(table).mark_line().encode(**axes, color=color, order=altair().Order("at:Q"))
+    lines = chart_of(_joined(tables, shown)).mark_line()
+    return lines.encode(**axes, color=_color(shown), order=altair().Order("at:Q"))
 
 
 def _diagonal() -> Any:
