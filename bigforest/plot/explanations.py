@@ -89,26 +89,20 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
     charts, left_out = [], False
     for feature in features:
         table = dependence_table(curves, feature)
+        step = steps.get(feature)
+        if step is not None:
+            table = table.with_columns(pl.col("value") * step)
         color = {"color": alt.Color("class:N", title="class")} if len(kept) > 1 else {}
         base = chart_of(table).properties(width=_WIDE, height=150)
         if table["level"].null_count():
-            step = steps.get(feature)
-            if step is not None:
-                base.data = chart_of(table.with_columns(pl.col("value") * step)).data
-            x = alt.X(
-                "value:Q" if step is None else "value:T",
-                title=one_line(feature, 30),
-                scale=alt.Scale(zero=False) if step is None else alt.Scale(type="utc"),
-            )
+            x = _number_axis(alt.X, "value", feature, step)
             charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
         else:
-            order = table["level"].unique(maintain_order=True).to_list()
             of = curves.filter(pl.col("feature") == feature)["level"].n_unique()
-            shown = f", {len(order)} of {of} levels" if of > len(order) else ""
-            left_out = left_out or bool(shown)
+            left_out = left_out or of > table["level"].n_unique()
             # 16 lines of text need this angle. Long labels are cut, so that in wide fonts they do not reach the title.
             axis = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
-            x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=axis)
+            x = _level_axis(alt.X, table["level"], feature, of, axis=axis)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
     caption = ["mean prediction over a sample of rows, all with this value"]
     if left_out:
@@ -116,6 +110,39 @@ def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str,
     only = kept[0] if len(kept) == 1 and not regression else ""
     title = f"Partial dependence for class {one_line(only)}" if only != "" else "Partial dependence"
     return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)
+
+
+def _number_axis(channel: Any, name: str, feature: str, step: float | None, **scale: Any) -> Any:
+    """Return the axis of the values of a feature of numbers or dates.
+
+    channel  alt.X or alt.Y
+    name     column of the values; for dates in milliseconds
+    step     unit of the dates (`milliseconds`); None for numbers
+    """
+    kind, scale = ("Q", {"zero": False, **scale}) if step is None else ("T", {"type": "utc", **scale})
+    return channel(f"{name}:{kind}", title=one_line(feature, 30), scale=altair().Scale(**scale))
+
+
+def _level_axis(channel: Any, levels: pl.Series, feature: str, of: int, **options: Any) -> Any:
+    """Return the axis of the levels of a feature, in the order of the column `levels`.
+
+    channel  alt.X or alt.Y
+    of       number of levels of the feature, of which some may be left out
+    """
+    order = levels.unique(maintain_order=True).to_list()
+    shown = f", {len(order)} of {of} levels" if of > len(order) else ""
+    return channel(f"{levels.name}:N", title=f"{one_line(feature, 30)}{shown}", sort=order, **options)
+
+
+def _for_class(table: pl.DataFrame) -> str:
+    """Return the end of a title that names the class of a table about a single class; empty for regression."""
+    label = table["class"][0] if "class" in table.columns and table.height else None
+    return "" if label is None else f" for class {one_line(label)}"
+
+
+def _drawn_rows(rows: int, of: int) -> str:
+    """Return the beginning of a caption: the number of drawn rows, and of all rows that they were drawn from."""
+    return counted(rows, "row") + (f", drawn from {of:,}" if of > rows else "")
 
 
 # Most features in the plot of interactions.
@@ -145,8 +172,6 @@ def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
     alt = altair()
     table = pairs_table(interactions)
     order = table["feature"].unique(maintain_order=True).to_list()
-    label = interactions["class"][0] if "class" in interactions.columns and interactions.height else None
-    whose = f" for class {one_line(label)}" if label is not None else ""
     side = max(160, 28 * len(order) + 40)
     cells = (
         chart_of(table)
@@ -165,7 +190,7 @@ def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
         f"contribution of a pair beyond its single features, over {counted(rows, 'row')}",
         "pairs without a common path are empty",
     ]
-    return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
+    return finish_chart(cells.properties(width=side, height=side), f"Interactions{_for_class(interactions)}", caption)
 
 
 def surface_table(surfaces: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
@@ -215,20 +240,14 @@ def surface_chart(
     axes: dict[str, Any] = {}
     for name, end, level, title in (("x", "right", "level_a", feature), ("y", "top", "level_b", other)):
         axis = alt.X if name == "x" else alt.Y
-        text = one_line(title, 30)
         if end in table.columns:
             step = steps.get(title)
             if step is not None:
                 table = table.with_columns(pl.col(name, end) * step)
-            scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)
-            axes[name] = axis(f"{name}:{'Q' if step is None else 'T'}", title=text, scale=scale)
-            axes[f"{name}2"] = end
+            axes |= {name: _number_axis(axis, name, title, step, nice=False), f"{name}2": end}
         else:
-            levels = table[name].unique(maintain_order=True).to_list()
-            of = surfaces[level].n_unique()
-            text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
             sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
-            axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)
+            axes[name] = _level_axis(axis, table[name], title, surfaces[level].n_unique(), **sloping)
     title = "prediction" if regression else "probability"
     color = alt.Color("prediction:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
@@ -287,9 +306,8 @@ def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: in
     decimals = 2 - floor(log10(largest))  # the largest change has three digits, the others as many decimals
     labels = pl.Series("label", [number_text(round(change, decimals), 3, "+") for change in table["change"]], pl.String)
     text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
-    whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
     base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
-    caption = [f"from {base_text}, the {scale_name} without any feature, to {prediction}{whose}"]
+    caption = [f"from {base_text}, the {scale_name} without any feature, to {prediction}{_for_class(contributions)}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
@@ -378,13 +396,9 @@ def swarm_chart(
         if part.height
     ]
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
-    drawn = counted(rows.height, "row") + (f", drawn from {of:,}" if of > rows.height else "")
-    label = contributions["class"][0] if "class" in contributions.columns else None
-    whose = f" for class {one_line(label)}" if label is not None else ""
+    caption = [f"{_drawn_rows(rows.height, of)}; categories and missing values are grey"]
     chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
-    return finish_chart(
-        chart, f"Contributions of features to predictions{whose}", [f"{drawn}; categories and missing values are grey"]
-    )
+    return finish_chart(chart, f"Contributions of features to predictions{_for_class(contributions)}", caption)
 
 
 # Columns of the matrix of proximities that are multiplied at a time.
@@ -463,9 +477,8 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
             tooltip=[alt.Tooltip("row:Q"), alt.Tooltip(field="target", type=color["type"])],
         )
     )
-    drawn = counted(table.height, "row") + (f", drawn from {of:,}" if of > table.height else "")
     caption = [
-        f"{drawn}; {share:.0%} of their scatter",
+        f"{_drawn_rows(table.height, of)}; {share:.0%} of their scatter",
         "rows with large proximities (RF-GAP) are close to each other",
     ]
     return finish_chart(points.properties(width=400, height=360), "Map of rows by proximity", caption)
