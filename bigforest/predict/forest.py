@@ -486,7 +486,7 @@ class Forest:
         ['a', 'b']
         """
         rule = self.rules.make(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
-        return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
         self,
@@ -525,7 +525,7 @@ class Forest:
         ['p_a', 'p_b']
         """
         rule = self.rules.make(vote, unseen=unseen, trees=trees)
-        return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
         """Return the accuracy on the rows of a table; for regression R2, which is nan for a single row.
@@ -598,7 +598,7 @@ class Forest:
         """
         order = requested_trees(trees, self.trees)
         rule = self.rules.make(unseen=unseen, trees=order or None)
-        leaves = apply_forest(self.loader, data, rule, threads)
+        leaves = apply_forest(self, data, rule, threads)
         return leaves[:, np.searchsorted(rule.trees, order)] if order else leaves
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
@@ -747,7 +747,7 @@ class Forest:
             coverage_by=coverage_by,
             jackknife=jackknife,
         )
-        return expression(self.loader, rule, proba=proba, row=row)
+        return expression(self, rule, proba=proba, row=row)
 
     def to_matrix(self, data: Any) -> NDArray[np.float64]:
         """Convert a table to the array that exported models read: float64 [rows, features], in the order of `features`.
@@ -773,7 +773,7 @@ class Forest:
         >>> forest.to_matrix({"length": [1.0, 4.0], "width": [1.0, 3.0]}).shape
         (2, 2)
         """
-        return feature_matrix(self.loader, data, self.rules.usual)
+        return feature_matrix(self, data)
 
     def to_onnx(self, dtype: str = "float32") -> Any:
         """Convert the forest to an ONNX model, for the families axis and tree without categories.

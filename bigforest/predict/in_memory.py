@@ -9,15 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
 
-# `Forest`, in a module above this one, is pickled with an expression.
-import bigforest
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.columns.types import columns_named
@@ -37,7 +35,6 @@ from bigforest.predict.columns import (
     prediction_types,
 )
 from bigforest.predict.inputs import ArrayInput, Input, TableInput
-from bigforest.predict.loader import TreeLoader
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictions, find_leaves
 from bigforest.predict.rows import check_schema, reading_of
@@ -51,9 +48,12 @@ from bigforest.source.in_memory import (
 )
 from bigforest.source.open import schema_of_query, table_in_memory
 
+if TYPE_CHECKING:
+    from bigforest import Forest
+
 
 def predict(
-    loader: TreeLoader,
+    forest: Forest,
     data: Any,
     rule: VoteRule,
     *,
@@ -66,13 +66,13 @@ def predict(
     resources = resources_of(threads, None, memory)
     keep = list(names_of(keep, "keep"))
     if proba:
-        check_classes(loader.files.spec)
+        check_classes(forest.spec)
     if isinstance(data, pl.LazyFrame):
-        return predict_lazy(loader, data, rule, keep, proba, resources)
+        return predict_lazy(forest, data, rule, keep, proba, resources)
     data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
-        return _predict_array(loader, data, rule, keep, proba, resources)
-    predicted = _predict_frame(loader, data, rule, keep, proba, resources)
+        return _predict_array(forest, data, rule, keep, proba, resources)
+    predicted = _predict_frame(forest, data, rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return predicted
     if package_of(data) != "pandas":
@@ -87,16 +87,16 @@ def predict(
     return frame
 
 
-def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+def apply_forest(forest: Forest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     """Return the leaf of each row in each tree, uint32 [rows, trees]: see `Forest.apply`."""
-    workers, spec, packed = resources_of(threads, None, None).workers, loader.files.spec, loader.predictor(rule).packed
-    read = _input(loader, data, rule).read_all(packed.used)
+    workers, spec, packed = resources_of(threads, None, None).workers, forest.spec, forest.loader.predictor(rule).packed
+    read = _input(forest, data, rule).read_all(packed.used)
     return np.concatenate([find_leaves(packed, spec, rows, workers) for rows in read])
 
 
-def feature_matrix(loader: TreeLoader, data: Any, rule: VoteRule) -> NDArray[np.float64]:
+def feature_matrix(forest: Forest, data: Any) -> NDArray[np.float64]:
     """Return a table as float64 [rows, features]: see `Forest.to_matrix`."""
-    features, table = loader.files.spec.features, _input(loader, data, rule)
+    features, table = forest.spec.features, _input(forest, data, forest.rules.usual)
     table.reader = replace(table.reader, ranks=None)
     matrix, start = np.empty((table.rows, len(features)), np.float64), 0
     for rows in table.read_all(np.arange(len(features))):
@@ -110,16 +110,17 @@ def feature_matrix(loader: TreeLoader, data: Any, rule: VoteRule) -> NDArray[np.
     return matrix
 
 
-def _input(loader: TreeLoader, data: Any, rule: VoteRule) -> Input:
+def _input(forest: Forest, data: Any, rule: VoteRule) -> Input:
     """Return a table in memory, an array or a sparse matrix as the input of a prediction. Raises DataError."""
-    data = table_of_list(data)
+    loader, data = forest.loader, table_of_list(data)
     if is_matrix(data) or is_sparse(data):
         return ArrayInput(loader.reader(rule.unseen), data)
-    return TableInput(loader.reader(rule.unseen), *loader.with_features(table_in_memory(data, loader.reading)), rule)
+    frame, features = loader.with_features(table_in_memory(data, loader.reading))
+    return TableInput(loader.reader(rule.unseen), frame, features, rule)
 
 
 def _predict_array(
-    loader: TreeLoader, data: Any, rule: VoteRule, keep: Sequence[str], proba: bool, resources: Resources
+    forest: Forest, data: Any, rule: VoteRule, keep: Sequence[str], proba: bool, resources: Resources
 ) -> NDArray[Any]:
     if keep:
         raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
@@ -129,36 +130,36 @@ def _predict_array(
         )
     if rule.category is not None:
         raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
-    predicted = _predictions(loader, ArrayInput(loader.reader(rule.unseen), data), rule, proba, resources)
-    made = [prediction_array(predictions, loader.files.spec, rule, proba) for _, predictions in predicted]
+    predicted = _predictions(forest, ArrayInput(forest.loader.reader(rule.unseen), data), rule, proba, resources)
+    made = [prediction_array(predictions, forest.spec, rule, proba) for _, predictions in predicted]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 
 def _predict_frame(
-    loader: TreeLoader, data: Any, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
+    forest: Forest, data: Any, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, also = loader.files.spec, [*keep, *([] if rule.category is None else [rule.category])]
-    reading = reading_of(spec, also, labelled=False) if also else loader.reading
-    frame, features = loader.with_features(table_in_memory(data, reading))
+    spec, also = forest.spec, [*keep, *([] if rule.category is None else [rule.category])]
+    reading = reading_of(spec, also, labelled=False) if also else forest.loader.reading
+    frame, features = forest.loader.with_features(table_in_memory(data, reading))
     if also:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
-    table = TableInput(loader.reader(rule.unseen), frame, features, rule)
-    predicted = _predictions(loader, table, rule, proba, resources)
+    table = TableInput(forest.loader.reader(rule.unseen), frame, features, rule)
+    predicted = _predictions(forest, table, rule, proba, resources)
     made = pl.concat([prediction_table(predictions, spec, rule, proba, batch) for batch, predictions in predicted])
     return frame[keep].hstack(made) if keep else made
 
 
 def _predictions(
-    loader: TreeLoader, table: Input, rule: VoteRule, proba: bool, resources: Resources
+    forest: Forest, table: Input, rule: VoteRule, proba: bool, resources: Resources
 ) -> list[tuple[Any, Predictions]]:
     """Return the batches of a table with their predictions, at least one. Logs a notice of unseen levels."""
     if table.rows == 1 and resources.memory is None:  # without loops and threads, which take a tenth of the time
-        predictor = loader.predictor(rule)
+        predictor = forest.loader.predictor(rule)
         [batch] = table.batches(0, 1, 1, predictor.packed.used)
         with RowsNamed(0, 1):
             rows = table.read(batch, predictor.packed.used)
             return [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba))]
-    passes = loader.passes(rule, table, resources)
+    passes = forest.loader.passes(rule, table, resources)
     predicted = list(passes.predictions(proba=proba, labels=not proba, workers=resources.workers))
     table.tell()
     return predicted
@@ -170,7 +171,7 @@ ANSWER = "answer"
 
 
 def expression(
-    loader: TreeLoader,
+    forest: Forest,
     rule: VoteRule,
     *,
     proba: bool,
@@ -184,18 +185,18 @@ def expression(
     check_polars_threads()
     check_flag(proba, "proba")
     if proba:
-        check_classes(loader.files.spec)
+        check_classes(forest.spec)
     if proba and rule.conformal is not None:
         raise ConfigError(f"an expression returns probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"{api('row')} must be the name of a column, not {row!r}")
-    predictor = loader.predictor(rule)
+    predictor = forest.loader.predictor(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(
             "random predictions depend on the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
         )
-    spec, used, several = loader.files.spec, predictor.packed.used, proba or _adds_columns(rule)
+    spec, used, several = forest.spec, predictor.packed.used, proba or _adds_columns(rule)
     names = _columns_read(spec, used, rule, schema)
     numbers = free_name("row", names)
     # Columns that a table lacks are left out here, so that `_Answer` can name them in its error. Polars refuses a
@@ -206,7 +207,7 @@ def expression(
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
 
-    answer = _Answer(loader, rule, proba, row, numbers)
+    answer = _Answer(forest, rule, proba, row, numbers)
     dtype = pl.Struct(prediction_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
@@ -215,22 +216,21 @@ def expression(
 class _Answer:
     """Function of an expression, from structs of columns to predictions. It is pickled with its forest.
 
-    loader, rule, proba, row  see `expression`.
+    forest, rule, proba, row  see `expression`.
     numbers                   field of the structs that holds the row numbers, if `row` names a column.
     """
 
-    def __init__(self, loader: TreeLoader, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> None:
-        self._loader, self._rule, self._proba, self._row, self._numbers = loader, rule, proba, row, numbers
-        self._predictor, self._reader = loader.predictor(rule), loader.reader(rule.unseen)
+    def __init__(self, forest: Forest, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> None:
+        self._forest, self._rule, self._proba, self._row, self._numbers = forest, rule, proba, row, numbers
+        self._predictor, self._reader = forest.loader.predictor(rule), forest.loader.reader(rule.unseen)
         self._warned = False
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., _Answer], tuple[Any, ...]]:
-        forest = bigforest.Forest(self._loader.files)
-        return _answer_of, (forest, self._rule, self._proba, self._row, self._numbers)
+        return _Answer, (self._forest, self._rule, self._proba, self._row, self._numbers)
 
     def __call__(self, structs: pl.Series) -> pl.Series:
-        rule, spec, used = self._rule, self._loader.files.spec, self._predictor.packed.used
+        rule, spec, used = self._rule, self._forest.spec, self._predictor.packed.used
         frame = structs.struct.unnest()
         features = check_schema(frame.schema, spec, used)
         check_category_in(frame.schema, rule)
@@ -243,10 +243,6 @@ class _Answer:
         if self._proba or _adds_columns(rule):
             return prediction_table(predictions, spec, rule, self._proba, frame).to_struct()
         return prediction_column(predictions, spec)
-
-
-def _answer_of(forest: bigforest.Forest, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> _Answer:
-    return _Answer(forest.loader, rule, proba, row, numbers)
 
 
 def _columns_read(
@@ -276,7 +272,7 @@ def _row_numbers(numbers: pl.Series) -> NDArray[np.uint64]:
 
 
 def predict_lazy(
-    loader: TreeLoader,
+    forest: Forest,
     frame: pl.LazyFrame,
     rule: VoteRule,
     keep: list[str],
@@ -286,14 +282,14 @@ def predict_lazy(
     """Return a lazy query for the columns `keep` and the predictions: see `predict`."""
     check_polars_threads()
     schema = schema_of_query(frame)
-    check_schema(schema, loader.files.spec)
-    check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
-    loader.check_memory(rule, resources)
+    check_schema(schema, forest.spec)
+    check_columns(keep, schema, rule, prediction_names(forest.spec, rule, proba))
+    forest.loader.check_memory(rule, resources)
     row = None
     if rule.draws and not proba:
         row = free_name("row", schema)
         frame = frame.with_row_index(row)
-    answer = expression(loader, rule, proba=proba, row=row, schema=schema)
+    answer = expression(forest, rule, proba=proba, row=row, schema=schema)
     if not (proba or _adds_columns(rule)):
         return frame.select(columns_named(keep), answer)
     several = free_name(ANSWER, keep)
