@@ -24,8 +24,10 @@ import polars as pl
 from bigforest.columns.types import columns_named, recast
 from bigforest.errors import DataError, listed, naming_file, system_error
 from bigforest.source.common_types import common_schema, united_type
+from bigforest.source.csv_files import CsvFile, without_rows
 from bigforest.source.doubts import doubts
 from bigforest.source.find import find_files, plain_folder
+from bigforest.source.ndjson import check_kinds, has_lines, scan_ndjson
 from bigforest.source.source import (
     POLARS_FAULTS,
     FileStamp,
@@ -41,20 +43,7 @@ from bigforest.source.source import (
     unchanged,
 )
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_frames, spool_lazy, wide_columns
-from bigforest.source.text import (
-    FORMS,
-    Scan,
-    blank_lines,
-    check_kinds,
-    ends_unnamed,
-    has_lines,
-    has_whole_lines,
-    header_of,
-    scan_csv,
-    scan_ndjson,
-    with_types,
-    without_rows,
-)
+from bigforest.source.text import FORMS, Scan, with_types
 from bigforest.storage.file_kinds import CODECS, kind_of_file
 from bigforest.storage.paths import as_path, known_folder, local_path, readable
 
@@ -118,9 +107,6 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
     stamps = _stamps(files)
     with unchanged(stamps), _unpack_files(files, scratch) as unpacked:
         keys = _partitions(files, as_path(path))
-        if reading.separator is None and reading.usual and kind_of_file(files[0]) == "CSV":
-            divided = len(header_of(unpacked[0], reading.usual)) > 1
-            reading = reading._replace(separator=reading.usual if divided else None)
         source = _source_of(_Table(str(path), name, unpacked, keys), scratch, memory, reading)
     named = separator_of(path)
     read = {*source.files}
@@ -245,7 +231,8 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
             return source_of(pl.LazyFrame(schema=dict.fromkeys(sorted(reading.needed), pl.Null)), name)
         filled = filled or list(range(len(files)))
         files, keys = [files[place] for place in filled], [keys[place] for place in filled]
-    scans = [_scan_text(file, kind, reading) for file in files]
+    csv_files = [CsvFile.open(file, reading) for file in files] if kind == "CSV" else []
+    scans = [_scan_text(file, reading) for file in csv_files or files]
     notices = []
     if kind == "NDJSON" and (lacking := _complete(scans, reading)):
         notices.append(
@@ -253,7 +240,7 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
         )
     schema = common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
     scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
-    if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
+    if list(schema)[-1] and any(file.ends_unnamed(reading) for file in csv_files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
     try:
         typed = with_types(scans, FORMS[kind], reading)
@@ -272,7 +259,7 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, path)
 
     try:
-        source = _spool_csv(files, typed.scans, reading.separator, spool) if kind == "CSV" else spool(typed.scans)
+        source = _spool_csv(csv_files, typed.scans, spool) if kind == "CSV" else spool(typed.scans)
     except DataError:
         if kind == "NDJSON":
             check_kinds(files)
@@ -363,9 +350,7 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
     return spool_frames(frames(), scratch, where)
 
 
-def _spool_csv(
-    files: Sequence[Path], scans: Sequence[Scan], separator: str | None, spool: Callable[[Sequence[Scan]], Source]
-) -> Source:
+def _spool_csv(files: Sequence[CsvFile], scans: Sequence[Scan], spool: Callable[[Sequence[Scan]], Source]) -> Source:
     """Copy CSV files to Parquet, without blank lines. Raises DataError naming a line with too few or too many values.
 
     spool  function that copies scans to Parquet and returns the Source.
@@ -374,9 +359,9 @@ def _spool_csv(
         source = spool(scans)
     except DataError:
         for file in files:
-            blank_lines(file, separator, unread=True)
+            file.blank_lines(unread=True)
         raise
-    if all(has_whole_lines(file, separator) for file in files):
+    if all(file.has_whole_lines() for file in files):
         return source
     last = columns_named({list(schema)[-1] for _, schema in scans})
     with naming_file(source.files[0]):
@@ -386,11 +371,11 @@ def _spool_csv(
         missing = any(scan_parquet(source.files).select(last.null_count()).collect().row(0))
     if not (line_ends or missing):
         return source
-    blank = [blank_lines(file, separator, unread=line_ends) for file in files]
+    blank = [file.blank_lines(unread=line_ends) for file in files]
     if not any(blank):
         return source
-    for file in source.files:
-        file.unlink()
+    for copy in source.files:
+        copy.unlink()
     return spool([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
 
@@ -476,9 +461,10 @@ def _infer_type(values: pl.Series) -> pl.Series:
     return values
 
 
-def _scan_text(file: Path, kind: str, reading: Reading) -> Scan:
-    with reading_file(file, kind, "; check that it is one"):
-        scan = scan_ndjson(file, reading) if kind == "NDJSON" else scan_csv(file, reading)
+def _scan_text(file: CsvFile | Path, reading: Reading) -> Scan:
+    path, kind = (file, "NDJSON") if isinstance(file, Path) else (file.path, "CSV")
+    with reading_file(path, kind, "; check that it is one"):
+        scan = scan_ndjson(file, reading) if isinstance(file, Path) else file.scan(reading)
         return scan, dict(scan.collect_schema())
 
 

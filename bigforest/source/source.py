@@ -449,6 +449,16 @@ def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") 
     return DataError(f"{file}: not a readable {kind} file: {fault}{advice}")
 
 
+def check_is_text(file: Path) -> None:
+    """Raise DataError if a file does not begin like text, before all of it is read."""
+    try:
+        content = what_it_is(file)
+    except OSError as error:
+        raise not_readable(file, "text", error) from error
+    if content:
+        raise DataError(f"{file}: the file {content}")
+
+
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
     """Return the lazy scan of Parquet files, in the order given. Polars would read a relative path file:a as a URL."""
     return pl.scan_parquet([str(file.absolute()) for file in files], glob=False, hive_partitioning=False)

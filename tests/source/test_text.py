@@ -15,9 +15,9 @@ from polars.testing import assert_frame_equal
 
 import bigforest as bf
 from bigforest.errors import DataError
+from bigforest.source.csv_files import CsvFile
 from bigforest.source.open import open_source
-from bigforest.source.source import Reading
-from bigforest.source.text import has_whole_lines
+from bigforest.source.source import EVERYTHING, Reading
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -51,7 +51,7 @@ def test_csv__blank_lines_are_no_rows(tmp_path: Path) -> None:
 )
 def test_has_whole_lines(tmp_path: Path, text: str, whole: bool) -> None:
     (tmp_path / "t.csv").write_bytes(text.encode())
-    assert has_whole_lines(tmp_path / "t.csv", None) is whole
+    assert CsvFile.open(tmp_path / "t.csv", EVERYTHING).has_whole_lines() is whole
 
 
 def test_csv__a_line_with_more_values_does_not_make_up_for_one_with_fewer(tmp_path: Path) -> None:
