@@ -35,12 +35,11 @@ from bigforest.forest.format import CALIBRATED
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.forest.parts import batches
 from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
-from bigforest.kernels.common.layout import LEAF
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.groups import LOADING_BYTES, Trees, cut
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
-from bigforest.predict.packed_trees import pack
+from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.source.source import Source
 
 if TYPE_CHECKING:
@@ -140,8 +139,6 @@ def load_trees(stock: TreeStock, table: RowTable, entries: range) -> list[Loaded
 
     Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
-    from bigforest.kernels.explain.step import WalkedTrees, node_answers
-
     trees = stock.trees._replace(used=np.array(table.used, np.int64))  # a boosted stage may use more features
     packed = trees.load(entries, 1)
     columns = (
@@ -158,14 +155,40 @@ def load_trees(stock: TreeStock, table: RowTable, entries: range) -> list[Loaded
         )
     leaf_values = packed.leaf_votes("soft" if stock.soft else "hard")
     packed = packed._replace(counts=packed.counts[:0].copy())  # frees the counts
-    walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
-    ends = [*packed.roots.tolist()[1:], packed.nodes]
+    loaded = _with_answers(packed, leaf_values, weight, trees.numbers(entries))
+    if stock.factors is not None:
+        loaded = [tree._replace(answer=tree.answer * stock.factors[tree.number]) for tree in loaded]
+    return loaded
+
+
+def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
+    """Return the trees of a boosted stage, to route the rows of `table`. They form SEQUENCES sequences.
+
+    LoadedTree.number is the number of the sequence. Answers are divided by the number of sequences, so that scores are
+    the sum over all trees.
+    """
+    packed = pack([[stage.trees]], stage.spec, used=np.array(table.used, np.int64))
+    sequences = np.arange(packed.roots.size) // rounds_of(stage.trees)
+    weight = stage.trees.weight.astype(np.float64)
+    return _with_answers(packed, packed.counts / SEQUENCES, weight, sequences.tolist())
+
+
+def _with_answers(
+    packed: PackedTrees, leaf_values: NDArray[np.float64], weight: NDArray[np.float64], numbers: Sequence[int]
+) -> list[LoadedTree]:
+    """Return packed trees with a value for every node.
+
+    leaf_values  float64 [impure leaves, or all leaves, numbers of an answer]
+    weight       float64 [nodes], weight of the rows in each node
+    numbers      number of each tree
+    """
+    from bigforest.kernels.explain.step import WalkedTrees, node_answers
+
+    walked, roots = WalkedTrees(packed.layout, packed.directions, packed.sets), packed.roots.tolist()
     loaded = []
-    for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):
-        answer = np.empty((end - begin, stock.width))
+    for number, (begin, end) in zip(numbers, pairwise([*roots, packed.nodes]), strict=True):
+        answer = np.empty((end - begin, leaf_values.shape[1]))
         node_answers(walked.layout, np.uint64(begin), np.uint64(end), leaf_values, weight[begin:end], answer)
-        if stock.factors is not None:
-            answer *= stock.factors[number]
         loaded.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
     return loaded
 
@@ -177,32 +200,6 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
     leaves = np.empty(rows.size, np.uint32)
     walk_rows(tree.walked, np.uint64(tree.begin), values, read_only(rows), leaves)
     return leaves
-
-
-def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
-    """Return the trees of a boosted stage, to route the rows of `table`. They form SEQUENCES sequences.
-
-    LoadedTree.number is the number of the sequence. Answers are divided by the number of sequences, so that scores are
-    the sum over all trees.
-    """
-    from bigforest.kernels.explain.step import WalkedTrees, node_answers
-
-    trees = stage.trees
-    assert trees.value is not None
-    nodes = trees._replace(value=trees.value[:, 0])  # `pack` needs one value per node, which is not used here
-    packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
-    walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
-    values = trees.value[trees.feature == LEAF] / SEQUENCES
-    outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
-    loaded = []
-    for tree, (begin, end) in enumerate(pairwise(trees.starts.tolist())):
-        weight, mean = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
-        answer = np.empty((end - begin, len(outputs)))
-        for place, leaf_values in enumerate(outputs):
-            node_answers(walked.layout, np.uint64(begin), np.uint64(end), leaf_values, weight, mean)
-            answer[:, place] = mean[:, 0]
-        loaded.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, weight, answer))
-    return loaded
 
 
 # Trees of the last two explanations that load all trees at once, by the folder of their rows.
