@@ -107,11 +107,10 @@ def once(listener: Listener) -> Listener:
 
 
 class Stage:
-    """Progress of one running stage; `seconds` is its wall time once it has ended."""
+    """Progress of one running stage."""
 
     def __init__(self, name: str, listener: Listener) -> None:
         self.name = name
-        self.seconds = 0.0
         self._listener = listener
         self._done = 0
 
@@ -125,8 +124,6 @@ class Stage:
 def stage(name: str, total: int, unit: str, listener: Listener) -> Iterator[Stage]:
     """Announce a stage, yield its `Stage`, and report its wall time when it ends without an error."""
     listener(StageStarted(name, total, unit))
-    running = Stage(name, listener)
     begin = time.perf_counter()
-    yield running
-    running.seconds = time.perf_counter() - begin
-    listener(StageFinished(name, running.seconds))
+    yield Stage(name, listener)
+    listener(StageFinished(name, time.perf_counter() - begin))

@@ -438,9 +438,8 @@ def _check_rules(config: TrainConfig) -> None:
 def _check_bag(config: TrainConfig) -> None:
     for name in () if config.bootstrap else _OF_BAGS:
         if getattr(config, name) not in (OPTIONS[name].default, "off"):
-            raise ConfigError(
-                f"{api(name)} needs bags, and there are none without {api('bootstrap')}; drop one of them"
-            )
+            option, bags = api(name), api("bootstrap")
+            raise ConfigError(f"{option} needs bags, and {bags} is off; drop {option}, or turn {bags} on")
     if config.group is not None and config.draws_by_class:
         raise ConfigError(
             f"whole groups cannot be drawn by class; drop {api('group')} or {api('sampling')} {config.sampling!r}"

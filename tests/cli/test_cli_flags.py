@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (["train", "things.parquet", "--steps", "7"], "--steps is an option of the family subspace-"),
         (
             ["train", "things.parquet", "--no-bootstrap", "--stop-oob", "0.1"],
-            "--stop-oob needs bags, and there are none without --bootstrap; drop one of them",
+            "--stop-oob needs bags, and --bootstrap is off; drop --stop-oob, or turn --bootstrap on",
         ),
         (
             ["train", "things.parquet", "--sampling", "balanced", "--group", "x"],

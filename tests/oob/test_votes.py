@@ -238,5 +238,5 @@ def test_votes__are_asked_for() -> None:
     assert not forest.has_votes
     with pytest.raises(ConfigError, match="train it with keep_votes"):
         _ = forest.oob_votes
-    with pytest.raises(ConfigError, match="there are none without bootstrap"):
+    with pytest.raises(ConfigError, match="keep_votes needs bags, and bootstrap is off"):
         bf.train(frame, "two", bootstrap=False, keep_votes=True)

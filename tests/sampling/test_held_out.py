@@ -154,7 +154,10 @@ def test_train__however_it_runs(options: dict[str, Any], tmp_path: Path) -> None
     [
         ({"calibration": 1.0}, "calibration must be above 0 and below 1"),
         ({"calibration": 0.9999}, "leaves no row to learn from; lower it, or train on more rows"),
-        ({"calibration": 0.2, "bootstrap": False}, "calibration needs bags, and there are none without bootstrap"),
+        (
+            {"calibration": 0.2, "bootstrap": False},
+            "calibration needs bags, and bootstrap is off; drop calibration, or",
+        ),
         ({"calibration": 0.2, "stop_oob": 0.01}, "stop_oob uses the rows that calibration holds out"),
         ({"calibration": 0.2, "sampling": "arc-x4", "vote": "hard", "shrink": "off"}, "use another sampling"),
     ],
