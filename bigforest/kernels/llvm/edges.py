@@ -90,9 +90,9 @@ def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
 
 
 @emits(score_buckets_two, types.float64)
-def _emit_score_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, least: Any) -> Any:
+def _emit_score_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, min_leaf: Any) -> Any:
     builder = lanes.builder
-    scores = TwoClassScores(lanes, ones, weight, least)
+    scores = TwoClassScores(lanes, ones, weight, min_leaf)
     before = cgutils.alloca_once_value(builder, ZEROS)
     with lanes.blocks(buckets) as base:
         index = builder.add(base, ir.Constant(base.type, 1))
@@ -104,9 +104,9 @@ def _emit_score_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, 
 
 
 @emits(open_buckets_two, types.uint64, bar=types.float32)
-def _emit_open_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, least: Any, bar: Any) -> Any:
+def _emit_open_buckets_two(lanes: Lanes, buckets: Any, ones: Any, weight: Any, min_leaf: Any, bar: Any) -> Any:
     builder = lanes.builder
-    scores, selection, bar = TwoClassScores(lanes, ones, weight, least), Selection(lanes, buckets), lanes.splat(bar)
+    scores, selection, bar = TwoClassScores(lanes, ones, weight, min_leaf), Selection(lanes, buckets), lanes.splat(bar)
     low, high = (ir.Constant(VECTOR, [half] * VECTOR.count) for half in (0xFFFF, 0xFFFF0000))
     with lanes.blocks(buckets) as base:
         before = lanes.load("hist", base)
@@ -156,10 +156,10 @@ def score_edges(hist, stride, buckets, total, weight, min_leaf, edge):
 
 
 @emits(score_edges, types.float64)
-def _emit_score_edges(lanes: Lanes, stride: Any, buckets: Any, weight: Any, least: Any) -> Any:
+def _emit_score_edges(lanes: Lanes, stride: Any, buckets: Any, weight: Any, min_leaf: Any) -> Any:
     builder, classes = lanes.builder, lanes.size("total")
     builder.store(ir.Constant(NUMBER, 0), lanes.pointer("hist", builder.mul(classes, stride)))
-    weight, least = lanes.splat(weight), lanes.splat(least)
+    weight, min_leaf = lanes.splat(weight), lanes.splat(min_leaf)
     none = ir.Constant(DOUBLES, [0.0] * LANES)
     best = cgutils.alloca_once_value(builder, ir.Constant(DOUBLES, [-1.0] * LANES))
     w_l, sq_l, sq_r = (cgutils.alloca_once(builder, kind) for kind in (VECTOR, DOUBLES, DOUBLES))
@@ -182,7 +182,7 @@ def _emit_score_edges(lanes: Lanes, stride: Any, buckets: Any, weight: Any, leas
             builder.fdiv(builder.load(sq_l), lanes.real(left, DOUBLES)),
             builder.fdiv(builder.load(sq_r), lanes.real(right, DOUBLES)),
         )
-        enough = (builder.icmp_signed(">=", side, least) for side in (left, right))
+        enough = (builder.icmp_signed(">=", side, min_leaf) for side in (left, right))
         score = lanes.masked(score, builder.and_(*enough))
         lanes.store(score, "edge", base)
         builder.store(lanes.larger(score, builder.load(best)), best)

@@ -29,8 +29,10 @@ ZEROS = ir.Constant(VECTOR, [0] * LANES)
 def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) -> Callable[..., Any]:
     """Compile calls of `plain` as the code that the decorated function emits; without a compiler `plain` runs.
 
-    The emitter is called with Lanes and with the arguments that are numbers, in order, and returns the result, if there
-    is one. All other arguments are arrays. `numbers` has the types of numbers by name; a name that it lacks is int64.
+    returns  type of the result
+    numbers  types of the arguments that are numbers, by name; int64 if not listed. All other arguments are arrays
+
+    The emitter is called with Lanes and the numbers, in order, and returns the result, if there is one.
     """
     order = inspect.signature(plain)
 
@@ -145,7 +147,7 @@ class Lanes:
         return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:
-        """Emit the lanes of the block at `base` that belong to the rows, as a mask."""
+        """Emit a mask of the lanes of the block at `base` that are below `rows`."""
         return self.builder.icmp_signed("<", self.row_numbers(base), self.splat(rows))
 
     def row_numbers(self, base: Any) -> Any:

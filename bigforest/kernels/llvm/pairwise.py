@@ -1,7 +1,7 @@
 """Scores of the splits of few rows, by comparing all pairs of rows, sixteen pairs at a time.
 
-The cost is quadratic, but a pair takes a sixteenth of a few instructions, and no branch depends on the data. For few
-rows this is faster than sorting. The plain-Python bodies are the oracle of the compiled versions.
+The cost is quadratic, but sixteen pairs take a few instructions, and no branch depends on the data. For few rows this
+is faster than sorting. The plain-Python bodies are the oracle of the compiled versions.
 
 Scores are float32. Only splits whose score is at least the highest score * (1 - SCORE_ERROR) need an exact comparison.
 """
@@ -58,7 +58,7 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
     """Set `out` as `sums_up_to`, and score[i] to d**2 / (w_l w_r) of the split after code[i]
     (kernels/scan/two_class.py).
 
-    add     uint32 or uint64, weights of the rows, shifted by 16 bits for class 1
+    add     weights of the rows, shifted by 16 bits for class 1
     before  uint32, sum of the weights of the rows of the node with smaller codes; added to `out`
     ones    weight of class 1 in the node
     weight  weight of the node, below SCORED_WEIGHT
@@ -80,15 +80,12 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
 class TwoClassScores:
     """Emitter of the scores of splits of two classes. It keeps the highest score.
 
-    ones, weight  weight of class 1 and of both classes in the node
-    least         smallest allowed weight of a side
-
-    These numbers are kept as 32-bit vectors.
+    ones, weight, min_leaf  arguments of `score_pairs_two`, as vectors of 32-bit integers
     """
 
-    def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:
+    def __init__(self, lanes: Lanes, ones: Any, weight: Any, min_leaf: Any) -> None:
         self._lanes = lanes
-        self.ones, self.weight, self.least = (lanes.splat(number) for number in (ones, weight, least))
+        self.ones, self.weight, self.min_leaf = (lanes.splat(number) for number in (ones, weight, min_leaf))
         self._best = cgutils.alloca_once_value(lanes.builder, ir.Constant(FLOATS, [-1.0] * LANES))
 
     def sides(self, left: Any) -> tuple[Any, Any, Any]:
@@ -101,7 +98,7 @@ class TwoClassScores:
         w_l = builder.add(ones_l, builder.and_(left, ir.Constant(VECTOR, [0xFFFF] * LANES)))
         w_r = builder.sub(self.weight, w_l)
         d = lanes.real(builder.sub(builder.mul(ones_l, self.weight), builder.mul(self.ones, w_l)))
-        enough = (builder.icmp_signed(">=", side, self.least) for side in (w_l, w_r))
+        enough = (builder.icmp_signed(">=", side, self.min_leaf) for side in (w_l, w_r))
         return builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)), builder.and_(*enough)
 
     def store(self, left: Any, base: Any, rows: Any) -> None:
@@ -118,9 +115,9 @@ class TwoClassScores:
 
 
 @emits(score_pairs_two, types.float64, before=types.uint32)
-def _emit_score_pairs_two(lanes: Lanes, rows: Any, before: Any, ones: Any, weight: Any, least: Any) -> Any:
+def _emit_score_pairs_two(lanes: Lanes, rows: Any, before: Any, ones: Any, weight: Any, min_leaf: Any) -> Any:
     before = lanes.splat(before)
-    scores = TwoClassScores(lanes, ones, weight, least)
+    scores = TwoClassScores(lanes, ones, weight, min_leaf)
     with lanes.blocks(rows) as base:
         left = lanes.builder.add(_sum_up_to(lanes, base, rows), before)
         lanes.store(left, "out", base)

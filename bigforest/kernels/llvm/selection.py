@@ -23,7 +23,7 @@ def select_codes(code, n, first, span, out):
     code  uint32 [>= n rounded up to LANES], read up to this length; first, span uint32
     out   uint32 [>= n + LANES]
 
-    Cost: n / 16 steps. Compiled callers run vector instructions.
+    Cost: n / 16 steps.
     """
     indices = np.flatnonzero(code[: int(n)].astype(np.int64) - int(first) <= int(span))
     indices = indices[code[indices] >= first]

@@ -16,8 +16,8 @@ _STAGES = 4
 def transpose_square(table, items, column, out, at):
     """Set out[column + c, at + r] to table[items[r] >> 32, column + c] for r, c < SQUARE.
 
-    table, out [., .] of unsigned integers of one width, C order; items uint64 [>= SQUARE]; column, at uint64. Compiled
-    callers run vector instructions.
+    table, out  [., .] of unsigned integers of one width, C order
+    items       uint64 [>= SQUARE]; column, at: uint64
     """
     rows = items[:SQUARE] >> np.uint64(32)
     column, at = int(column), int(at)
