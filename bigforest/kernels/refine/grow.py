@@ -51,7 +51,7 @@ _BLOCK = np.uint64(8)
 # With several outputs, the words of a bin are padded to a multiple of this number, for vector instructions.
 _VECTOR = 4
 # A gradient and a curvature share a word: (gradient << 32) + curvature, and so do their sums.
-_HALF, _CURVE = np.int64(32), np.int64(0xFFFFFFFF)
+_HALF, _LOWER = np.int64(32), np.int64(0xFFFFFFFF)
 _SUM_BITS = np.int64(31)
 _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
 # Smaller sums get the unit of this sum: their own unit might not be a normal number.
@@ -59,7 +59,7 @@ _LEAST_SUM = 1e-290
 # Columns of the table of nodes of a tree under construction; the left child is 0 in a leaf.
 _BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _SLOT = 0, 1, 2, 3, 4, 5, 6
 NODE_FIELDS = 7
-# Distances of the shell sort of bins.
+# Gaps of the Shell sort of bins.
 _GAPS = (132, 57, 23, 10, 4, 1)
 
 
@@ -276,34 +276,35 @@ def _unit_exponent(total):
 
 
 @inlined
-def _slope_and_curve(loss, mean, truth, weight, k):
+def _gradient_and_curvature(loss, mean, truth, weight, k):
     """Return the gradient and the curvature of the loss of a row with respect to output k."""
     wanted = truth if loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
-    curve = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
-    return weight * (mean - wanted), weight * curve
+    curvature = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
+    return weight * (mean - wanted), weight * curvature
 
 
 @inlined
-def _find_slopes(rows, loss, scratch, several):
+def _find_gradients(rows, loss, scratch, several):
     """Write gradients and curvatures at scratch.means to scratch.whole; return the units of both, powers of two.
 
     Except for rounding errors, the sums of absolute values are below 2**31 units.
     """
     count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
     means, first = scratch.means, _ZERO if several is None else _ONE
-    slope_sum, curve_sum = 0.0, 0.0
+    gradient_sum, curvature_sum = 0.0, 0.0
     for row in range(count):
         for k in range(outputs):
-            slope, curve = _slope_and_curve(loss, means[row, k], rows.truth[row], rows.weight[row], k)
-            slope_sum += abs(slope)
-            curve_sum += curve
-    slope_at, curve_at = _unit_exponent(slope_sum), _unit_exponent(curve_sum)
-    per_slope, per_curve = _power_of_two(-slope_at), _power_of_two(-curve_at)
+            gradient, curvature = _gradient_and_curvature(loss, means[row, k], rows.truth[row], rows.weight[row], k)
+            gradient_sum += abs(gradient)
+            curvature_sum += curvature
+    gradient_at, curvature_at = _unit_exponent(gradient_sum), _unit_exponent(curvature_sum)
+    per_gradient, per_curvature = _power_of_two(-gradient_at), _power_of_two(-curvature_at)
     for row in range(count):
         for k in range(outputs):
-            slope, curve = _slope_and_curve(loss, means[row, k], rows.truth[row], rows.weight[row], k)
-            scratch.whole[row, first + k] = (np.int64(slope * per_slope) << _HALF) + np.int64(curve * per_curve)
-    return _power_of_two(slope_at), _power_of_two(curve_at)
+            gradient, curvature = _gradient_and_curvature(loss, means[row, k], rows.truth[row], rows.weight[row], k)
+            upper, lower = np.int64(gradient * per_gradient) << _HALF, np.int64(curvature * per_curvature)
+            scratch.whole[row, first + k] = upper + lower
+    return _power_of_two(gradient_at), _power_of_two(curvature_at)
 
 
 @inlined
@@ -368,14 +369,14 @@ def _count(bins, order, whole, drawn, firsts, total, several, counts):
 @inlined
 def _newton_step(sums, units, penalty):
     """Return gradient / (curvature + penalty) of the sums in a word."""
-    return np.float64(sums >> _HALF) * units[0] / (np.float64(sums & _CURVE) * units[1] + penalty)
+    return np.float64(sums >> _HALF) * units[0] / (np.float64(sums & _LOWER) * units[1] + penalty)
 
 
 @inlined
 def _side_score(sums, units, penalty):
     """Return gradient**2 / (curvature + penalty) of the sums in a word: the score of a side for an output."""
-    slope = np.float64(sums >> _HALF) * units[0]
-    return slope * slope / (np.float64(sums & _CURVE) * units[1] + penalty)
+    gradient = np.float64(sums >> _HALF) * units[0]
+    return gradient * gradient / (np.float64(sums & _LOWER) * units[1] + penalty)
 
 
 @inlined
@@ -566,7 +567,7 @@ def grow_tree(rows, rules, drawn, scratch, several, non_plain):
     subtracted. With a single slot, the rows of both are counted. Each long function is called in one place only, to be
     compiled once.
     """
-    units = _find_slopes(rows, rules.loss, scratch, several)
+    units = _find_gradients(rows, rules.loss, scratch, several)
     nodes, totals, value, order = scratch.nodes, scratch.totals, scratch.value, scratch.order
     count, width = np.uint64(order.size), np.uint64(totals.shape[1])
     drawn = drawn[: _place_bins(drawn, rows.sizes, width, scratch.firsts)]
