@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    NO_GROUP,
     PADDING,
     count_terms,
     link_of,
@@ -55,7 +56,6 @@ from bigforest.kernels.llvm.shapley_levels import charge, extend_products, scale
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-_NONE = np.int64(-1)
 _ROWS = np.uint64(LANES)
 
 
@@ -101,7 +101,7 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
     for row in range(np.uint64(out.shape[0])):
         node = np.uint64(begin)
         while link_of(layout, node) != _ZERO:
-            left = row_goes_left(table_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
+            left = row_goes_left(table_value, values, first + row, _ZERO, NO_GROUP, trees, directions, sets, node)
             child = node + _ONE if left else right_of(layout, node)
             shares = count_terms(layout, directions, sets, node)
             for t in range(node_terms(layout, directions, sets, node)):
@@ -252,7 +252,7 @@ def _shapley_block(trees, begin, answer, values, first, start, edges, points, sc
         if inner:
             for r in range(_ROWS):
                 row = first + smaller(start + r, last)  # after the last row, that row is repeated
-                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, at)
+                left = row_goes_left(table_value, values, row, _ZERO, NO_GROUP, trees, None, trees.sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth
     while top > _ZERO:
@@ -368,7 +368,7 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
                     held = answer[node, k] * scratch.product[depth, q] if leaf else 0.0
                     scratch.below[depth, k, q] = held
             if not leaf:
-                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, begin + node)
+                left = row_goes_left(table_value, values, row, _ZERO, NO_GROUP, trees, None, trees.sets, begin + node)
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:

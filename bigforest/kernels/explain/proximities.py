@@ -43,10 +43,15 @@ class LeafRows(NamedTuple):
 
 
 @inlined
-def mean_leaf_share(row, leaf_rows, share, touched):
-    """Set `share`, zeros before, to the proximities of all rows to a row. List the rows with a proximity in `touched`,
-    and return their number."""
-    reached, voters = _ZERO, _ZERO
+def find_proximities(row, leaf_rows, proximities, reached):
+    """Find the proximities of all rows to a row.
+
+    proximities  float64 [kept rows], zeros, set
+    reached      uint32 [kept rows], set to the rows with a proximity above 0
+
+    Return the number of these rows.
+    """
+    count, voters = _ZERO, _ZERO
     for tree in range(np.uint64(leaf_rows.leaf.shape[0])):
         if leaf_rows.bag[tree, row] != 0:
             continue
@@ -62,13 +67,13 @@ def mean_leaf_share(row, leaf_rows, share, touched):
             part = np.float64(leaf_rows.bag[tree, other]) * row_weight(leaf_rows.weight, other) / total
             if part == 0.0:  # rounded to 0 by far heavier rows: the row would be listed again and again
                 continue
-            if share[other] == 0.0:
-                touched[reached] = np.uint32(other)
-                reached += _ONE
-            share[other] += part
-    for r in range(reached):
-        share[np.uint64(touched[r])] /= np.float64(voters)
-    return reached
+            if proximities[other] == 0.0:
+                reached[count] = np.uint32(other)
+                count += _ONE
+            proximities[other] += part
+    for r in range(count):
+        proximities[np.uint64(reached[r])] /= np.float64(voters)
+    return count
 
 
 @inlined
@@ -101,13 +106,13 @@ def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
 
     Cost: trees * rows of a leaf. Oracle: tests/naive/explain.py proximities.
     """
-    share, touched = scratch
+    proximities, reached = scratch
     for i in range(np.uint64(rows.size)):
-        reached = mean_leaf_share(np.uint64(rows[i]), leaf_rows, share, touched)
-        for r in range(reached):
-            other = np.uint64(touched[r])
-            value = share[other]
-            share[other] = 0.0
+        count = find_proximities(np.uint64(rows[i]), leaf_rows, proximities, reached)
+        for r in range(count):
+            other = np.uint64(reached[r])
+            value = proximities[other]
+            proximities[other] = 0.0
             of_class = np.uint64(target[other])
             sums[i, of_class, 0] += value
             sums[i, of_class, 1] += value * value
@@ -136,25 +141,25 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.
     """
-    share, touched = scratch
+    proximities, reached = scratch
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[i])
-        reached = mean_leaf_share(row, leaf_rows, share, touched)
+        count = find_proximities(row, leaf_rows, proximities, reached)
         for at in range(np.uint64(columns.size)):
             column, category = np.uint64(columns[at]), codes[at] > 0
             if not _is_missing(values[np.uint64(kept[row]), column], category):
                 continue
             total, held = 0.0, 0.0
-            for r in range(reached):
-                other = np.uint64(touched[r])
+            for r in range(count):
+                other = np.uint64(reached[r])
                 value = np.float64(values[np.uint64(kept[other]), column])
                 if _is_missing(value, category) or (category and value >= np.float64(codes[at])):
                     continue
-                held += share[other]
+                held += proximities[other]
                 if category:
-                    tally[np.uint64(value)] += share[other]
+                    tally[np.uint64(value)] += proximities[other]
                 else:
-                    total += share[other] * value
+                    total += proximities[other] * value
             mass[i, at] = held
             if held == 0.0:
                 continue
@@ -168,5 +173,5 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
                 filled[i, at] = np.float64(best)
             else:
                 filled[i, at] = total / held
-        for r in range(reached):
-            share[np.uint64(touched[r])] = 0.0
+        for r in range(count):
+            proximities[np.uint64(reached[r])] = 0.0

@@ -20,6 +20,7 @@ from bigforest.kernels.common.partition import partition_by
 from bigforest.kernels.common.rng import GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    NO_GROUP,
     PADDING,
     count_terms,
     leaf_from,
@@ -34,6 +35,8 @@ from bigforest.kernels.explain.step import (
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+# Group of the columns that `vary` varies.
+_VARIED = np.int64(0)
 
 # Separates the streams of permutations from the streams of kernels/common/rng.py.
 PURPOSE_PERMUTE = np.uint64(101)
@@ -147,12 +150,12 @@ def _separate(trees, replaced, row, at, begin, parted, stamp):
     waiting = _ZERO
     node = begin
     while link_of(layout, node) != _ZERO:
-        left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
+        left = row_goes_left(table_value, values, row, _ZERO, NO_GROUP, trees, directions, sets, node)
         right = right_of(layout, node)
         for t in range(node_terms(layout, directions, sets, node)):
             column = term_column(layout, directions, sets, node, t)
-            group = np.int64(-1) if column == PADDING else np.int64(replaced.group[column])
-            if group < 0 or parted.seen[group] == stamp:
+            group = NO_GROUP if column == PADDING else np.int64(replaced.group[column])
+            if group == NO_GROUP or parted.seen[group] == stamp:
                 continue
             if row_goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
                 parted.seen[group] = stamp
@@ -245,10 +248,6 @@ def decreases(trees, begin, end, answer, labels, out):
                 out[column] += decrease / shares
 
 
-_NONE = np.int64(-1)
-_VARIED = np.int64(0)
-
-
 class VaryScratch(NamedTuple):
     """Points of a row that are still to be routed, in ranges, each from a node. All arrays are uint32 [points].
 
@@ -300,7 +299,7 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
                 if _looks_at_varied(layout, directions, sets, replaced.group, node):
                     arguments = (trees, directions, sets, replaced, row, drawn, node)
                     cut += partition_by(_point_goes_left, arguments, scratch.order[begin:end], scratch.spare)
-                elif row_goes_left(table_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
+                elif row_goes_left(table_value, values, row, _ZERO, NO_GROUP, trees, directions, sets, node):
                     cut = end
                 right = right_of(layout, node)
                 if begin < cut < end:

@@ -21,6 +21,8 @@ _BLOCK = np.uint64(2 * TERMS)
 _LAST = np.uint64(2 * TERMS - 2)
 # Result of `term_column` for a term of weight 0 that fills a block.
 PADDING = np.uint64(2**64 - 1)
+# Group of the features that keep their values (Replaced).
+NO_GROUP = np.int64(-1)
 
 
 class WalkedTrees(NamedTuple):
@@ -37,7 +39,7 @@ class Replaced(NamedTuple):
     values  [rows, columns]
     drawn   [drawn columns, drawn rows], the other values
     column  int32 [columns], the row of `drawn` with the other values of a feature; -1 if it keeps its values
-    group   int32 [columns], the group of a feature; -1 if it keeps its values
+    group   int32 [columns], the group of a feature; NO_GROUP if it keeps its values
     """
 
     values: NDArray[Any]
@@ -179,10 +181,11 @@ def walk_rows(trees, root, values, rows, leaves):
 
     Cost: a visit per row and level. Oracle: tests/naive/predict.py find_leaf.
     """
-    none = np.int64(-1)
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[i])
-        leaf = leaf_from(table_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
+        leaf = leaf_from(
+            table_value, values, row, _ZERO, NO_GROUP, trees, trees.directions, trees.sets, np.uint64(root)
+        )
         leaves[i] = np.uint32(leaf)
 
 
