@@ -205,13 +205,13 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
-    """Return the Codes, of the table or of a copy, for the row numbers of the items begin..end, and the regression
-    targets or None. A copy is made if it pays.
+    """Return the Codes and the regression targets (None for classes) for the row numbers in the items begin..end: those
+    of the table or of a copy, which is made if it pays.
 
     constant  see fill_code_cache
     """
     n, near, span = end - begin, cache.room[ZERO], cache.span
-    copy = np.uint64(n > near)
+    copy = np.uint64(n > near)  # 0: near, 1: far
     if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(span, copy, begin, end):
         if is_copied(span, ONE, begin, end):
             number_in_table(items[begin:end], cache.row)

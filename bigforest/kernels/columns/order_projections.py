@@ -2,7 +2,7 @@
 
 A *stretch* is a range of the rows that is ordered alone: the rows of a bucket that a scan opens, or all rows. Its
 values are put into buckets of equal width over their range, so that most buckets hold one value. Large buckets are
-sorted by insertion with gaps, as in `sort_bucket` of kernels/common/sort.py. An insertion sort of all values follows.
+sorted with gaps, as by `sort_by_gaps` of kernels/common/sort.py. An insertion sort of all values follows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
 
 @inlined
 def slope_for(low, high, buckets):
-    """Return the buckets per unit of value / 2, so that low..high maps to 0..buckets. Halved values do not overflow."""
+    """Return the number of buckets per unit of half the value, for values from low to high. The range of the values
+    themselves might overflow."""
     span = high * 0.5 - low * 0.5
     return smaller(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
 

@@ -108,7 +108,8 @@ def _surroundings() -> tuple[Any, ...]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Return the folders of kernels: only one in NUMBA_CACHE_DIR if that is usable. New kernels go to the first.
+    """Return the folders of cached kernels. New kernels go to the first. With NUMBA_CACHE_DIR, if it is writable, there
+    is only one.
 
     The folder next to the package is read even if it is not writable. It is outside the package because pip leaves
     added files behind when it removes a package, and Python would import this remnant instead of an editable
