@@ -12,15 +12,8 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.trees import Ends, drawn_thresholds, tree_arrays
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
-from bigforest.kernels.scan.categorical_missing import (
-    CATEGORY,
-    MISSING,
-    NUMBER,
-    SEEN_LEFT,
-    UNSEEN,
-    make_categorical_missing,
-)
+from bigforest.kernels.common.layout import CATEGORY, MISSING, NUMBER, Codes, RowMajorCodes
+from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN, make_categorical_missing
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules

@@ -7,13 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.scan.categorical_missing import (
-    CATEGORY,
-    MISSING,
-    NUMBER,
-    CategoricalMissing,
-    make_categorical_missing,
-)
+from bigforest.kernels.common.layout import CATEGORY, MISSING, NUMBER
+from bigforest.kernels.scan.categorical_missing import CategoricalMissing, make_categorical_missing
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
@@ -22,7 +17,7 @@ class Features(NamedTuple):
     """The features of a table.
 
     codes      number of codes of each feature
-    kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/scan/categorical_missing.py
+    kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/common/layout.py
     min_level  int64 [features], the option `min_level` as a weight: a level whose bag rows weigh this much is never
                joined with others
     """
@@ -53,7 +48,7 @@ class Features(NamedTuple):
         """Number of codes of the largest category; 0 without categories."""
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
-    def non_numeric(self, rows: int, classes: int) -> CategoricalMissing | None:
+    def non_plain(self, rows: int, classes: int) -> CategoricalMissing | None:
         """Return the argument of kernels for categories and missing values; None if all features are plain."""
         if self.plain:
             return None

@@ -37,7 +37,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.rng import draw_rows
-from bigforest.kernels.scan.level_order import DEVIATION_BITS, DIRECTION_BITS, STEPS
+from bigforest.kernels.scan.level_order import DEVIATION_BITS, DIRECTION_BITS, POWER_STEPS
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.format import block_count, block_span
@@ -127,7 +127,7 @@ def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     weight = counts.sum(axis=1)
     start = draw_rows(np.uint64(0), np.arange(counts.shape[1], dtype=np.uint64))
     direction = (start >> np.uint64(64 - DIRECTION_BITS)).astype(np.int64)
-    for _ in range(STEPS):
+    for _ in range(POWER_STEPS):
         sums = counts @ direction
         mean = (int(sums.sum()) << DEVIATION_BITS) // int(weight.sum())
         product = ((sums << DEVIATION_BITS) // weight - mean) @ counts

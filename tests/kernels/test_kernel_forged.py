@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.layout import CATEGORY, MISSING, NUMBER, Codes, RowMajorCodes
 from bigforest.kernels.predict.tally import RoutedRows, add_spread
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, make_categorical_missing
+from bigforest.kernels.scan.categorical_missing import make_categorical_missing
 from bigforest.kernels.tree.bags import draw_strata
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig

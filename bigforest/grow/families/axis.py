@@ -37,9 +37,8 @@ from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_th
 from bigforest.grow.row_codes import by_rows
 from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.code_cache import FAR_PART, FAR_ROW, far_bytes
-from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.layout import CATEGORY, MISSING, Codes
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING
 from bigforest.kernels.scan.random_split import CodeDictionary, draw_cut, draw_levels
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.grow import grow
@@ -174,14 +173,14 @@ class FeatureTable(TableView):
         self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool
     ) -> Subtree:
         features, roots = self.context.features, subtree.roots
-        non_numeric = features.non_numeric(roots.max_rows, subtree.target.number)
+        non_plain = features.non_plain(roots.max_rows, subtree.target.number)
         u8, u16, u32 = cells
         codes = Codes(u8, u16, u32, self.store.place)
         if self.context.values is None:
-            return grow(codes, by_rows(codes, room.arrays), *subtree, non_numeric)
+            return grow(codes, by_rows(codes, room.arrays), *subtree, non_plain)
         ranked = codes_of_rows(codes, self.store, features)
         by_row = by_rows(ranked.codes, room.arrays)
-        nodes, subsets = grow(ranked.codes, by_row, *subtree, non_numeric, ranked.dictionary)
+        nodes, subsets = grow(ranked.codes, by_row, *subtree, non_plain, ranked.dictionary)
         return ranked.in_table_codes(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
@@ -248,8 +247,8 @@ class AxisFamily(Family):
 
     def grow(self, call: TreeCall, shared: CodeDictionary | None) -> TreeArrays:
         store, config = call.sampler.store, call.sampler.config
-        non_numeric = call.features.non_numeric(call.rows.roots.max_rows, call.rows.target.number)
-        nodes, subsets = grow(store.codes, call.by_row, *call.rows, non_numeric, shared)
+        non_plain = call.features.non_plain(call.rows.roots.max_rows, call.rows.target.number)
+        nodes, subsets = grow(store.codes, call.by_row, *call.rows, non_plain, shared)
         thresholds = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion, scale = criterion_of(config), store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, thresholds=thresholds, subsets=subsets, scale=scale)

@@ -63,12 +63,11 @@ from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
 from bigforest.grow.row_codes import by_rows
 from bigforest.grow.trees import TreeRows, tree_arrays
-from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
+from bigforest.kernels.common.layout import LEAF, NUMBER, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, draw_rows, stream_key
 from bigforest.kernels.oblique.directions import draw_axes, project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import NOT_FINITE, BlockValues
-from bigforest.kernels.scan.categorical_missing import NUMBER
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig, check_axes_from
 from bigforest.planning.memory import Shape

@@ -37,6 +37,7 @@ from bigforest.grow.out_of_core.probes import (
     Probe,
     boundaries,
 )
+from bigforest.kernels.common.layout import CATEGORY, MISSING
 from bigforest.kernels.out_of_core.blocks import (
     AFTER_ALL,
     BY_CODE,
@@ -46,7 +47,7 @@ from bigforest.kernels.out_of_core.blocks import (
     MISSING_RIGHT,
 )
 from bigforest.kernels.out_of_core.node_steps import draw_order
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
+from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.scan.level_order import make_levels, order_counted
 

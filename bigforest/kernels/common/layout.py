@@ -1,11 +1,13 @@
 """Array shapes and types that kernels share.
 
-Widths of the parts of an item:
+An *item* is a row of a node in a uint64:
 
-    row number     32 bits. Trees of a table with more rows must grow by passes, in pieces that fit into memory
-    class          16 bits
-    multiplicity   16 bits: how often a row is in a bag, times its weight (Sampler.search_weights). Products above
-                   65,535 raise DataError; with wide weights (WeightSpec.wide) they are clipped
+    bits   63 ... 32     31 ... 16     15 ... 0
+           row number    class         multiplicity
+
+Trees of a table with more than 2**32 rows must grow by passes. The multiplicity is how often the row is in the bag,
+times its weight (Sampler.search_weights). If that exceeds 65,535, a DataError is raised, except that wide weights
+(WeightSpec.wide) are clipped. For regression the class is 0.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ LEAF, OBLIQUE = -1, -2
 # Entry of an inner node, where a leaf has the number of its ballot (its contribution to the votes); see
 # kernels/predict/leaf_values.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
+# Kinds of features: numbers without missing values, numbers with some, categories.
+NUMBER, MISSING, CATEGORY = 0, 1, 2
 
 
 class Terms(NamedTuple):

@@ -1,8 +1,7 @@
 """Data shared by the kernels that split a node: record of the node, best split so far, scratch, constants.
 
-The rows of a node are `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
-code << 32 | class << 16 | multiplicity, so ordering keys orders codes. For regression it is code << 32 | index in the
-node.
+The rows of a node are `items` (layout.py), rows ascending. A sort key is an item with a code in place of the row, so
+ordering keys orders codes. For regression it is code << 32 | index in the node.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ZERO_I64 = np.int64(0)
 BITS16 = np.uint64(0xFFFF)
 BITS32 = np.uint64(0xFFFFFFFF)
 
-# Most buckets of a counting sort, and of a histogram of at most a quarter of their square in rows.
+# Most buckets of a histogram of up to MOST_BUCKETS**2 / 4 rows (`heavy_buckets`), and of a counting sort.
 MOST_BUCKETS = 4096
 SORT_BUCKETS = 4096
 
@@ -157,8 +156,8 @@ def heavy_buckets(n, least, most, rows):
     """Return the number of buckets for n rows, as `buckets_for`; if that is `most`, a power of two of at least
     2 * sqrt(n).
 
-    The weights on the left of a feature without influence are a random walk, which deviates by about sqrt(n) from its
-    mean. If buckets have as many rows, their bounds are above the best edge, and most of them are opened.
+    If a feature has no influence, the class weights on the left are a random walk, which deviates from its mean by
+    about sqrt(n). With sqrt(n) rows in a bucket, most bounds would be above the best edge, and most buckets opened.
     """
     buckets = buckets_for(n, least, most, rows)
     if buckets == np.uint64(most):
@@ -174,7 +173,7 @@ def buckets_from(low, span, shift):
     span  the largest code less `low`, uint64
 
     The first bucket has the code `low` alone: often many rows have it, such as all zeros, or all missing values. So the
-    buckets begin below `low`. If that is below 0, it wraps around, and so do differences from it, in 32 bits:
+    buckets begin below `low`. A first code below 0 wraps around in 32 bits, and so do differences from it:
 
         low = 1, span = 12, shift = 2     codes   -2 -1  0  1 |  2  3  4  5 |  6  7  8  9 | 10 11 12 13
     """

@@ -59,7 +59,7 @@ def is_up_to(i, row, values, threshold):
 
 @inlined
 def partition_rows(values, threshold, rows, spare):
-    """Partition rows (`partition_by`): rows[i] goes left if values[i] <= threshold.
+    """Partition rows as `partition_by`: rows[i] goes left if values[i] <= threshold.
 
     values  [>= n], codes or projections
     """

@@ -43,8 +43,14 @@ def scramble(z):
     return z ^ (z >> np.uint64(31))
 
 
-# The same function, for kernels.
+def to_fraction(random):
+    """Map a random uint64, or an array of them, to a multiple of 2**-53 from 0 to below 1, float64."""
+    return (random >> np.uint64(11)) * 2.0**-53
+
+
+# The same functions, for kernels.
 mix = inlined(scramble)
+fraction = inlined(to_fraction)
 
 
 @inlined

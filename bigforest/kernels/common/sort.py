@@ -15,13 +15,13 @@ _THREE = np.uint64(3)
 # More keys than this are divided at a code, up to _PARTS times.
 _MANY = np.uint64(256)
 _PARTS = 8
-# Fewest buckets of a counting sort, unless the range has fewer codes.
+# A counting sort may have as many buckets as there are rows, but from _FEWEST to SORT_BUCKETS in any case.
 _FEWEST = 512
-# Up to _RANKED rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
-# for a code and the index of a row.
+# Up to _RANKED rows are ranked by comparing pairs, if the range of their codes is below _RANKED_SPAN: 32 bits then have
+# room for a code and the index of a row.
 _RANKED = 80
 _INDEX_BITS = np.uint64(7)
-_NEAR = ONE << np.uint64(25)
+_RANKED_SPAN = ONE << np.uint64(25)
 
 
 @inlined
@@ -121,15 +121,15 @@ def sort_by_code(keys, begin, end):
 def sort_rows(codes, low, high, items, keys, positions):
     """Fill keys[:n] with the sort keys of the items, ascending by code.
 
-    codes      uint32, codes[:n] are the codes of the items, from `low` to `high`
+    codes      uint32 [>= n], codes of the items, from `low` to `high`
     positions  uint32 [SORT_BUCKETS + 2], scratch
 
-    Few rows are ranked by comparing all pairs. More rows are put into buckets, which are then sorted. About 4 ns per
+    Few rows are ranked by comparing all pairs. More rows are put into buckets, which are then sorted: about 4 ns per
     row.
     """
     n = np.uint64(items.size)
     span = np.uint64(high - low)
-    if n <= np.uint64(_RANKED) and span < _NEAR:
+    if n <= np.uint64(_RANKED) and span < _RANKED_SPAN:
         distinct, ones, rank = positions[:PAIRS], positions[PAIRS : 2 * PAIRS], positions[2 * PAIRS : 3 * PAIRS]
         for i in range(n):
             # The index of the row in the lowest bits makes the ranks of equal codes distinct.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, TWO, ZERO
-from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
+from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, below, fraction, mix
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import inlined, kernel
 
@@ -27,8 +27,7 @@ PLACED, CHANCE, NORMAL = 0, 1, 2
 
 # Normal weights are multiples of this step, so that the last bit of the platform's log does not matter.
 NORMAL_STEP = 2.0**-20
-_BITS11 = np.uint64(11)
-_UNIT = 2.0**-53
+_SHIFT11 = np.uint64(11)
 
 
 class Sparse(NamedTuple):
@@ -77,7 +76,7 @@ def make_drawn(sparse: Sparse) -> Drawn:
 
 @inlined
 def draw_cells(sparse, key, cells):
-    """Draw `cells` different cells, uniformly, in ascending order."""
+    """Fill `cells`, uint64 [Sparse.cells], with different cells, uniform and ascending."""
     features = np.uint64(sparse.scale.size)
     count = np.uint64(cells.size)
     total = features * sparse.columns
@@ -86,7 +85,7 @@ def draw_cells(sparse, key, cells):
     if count * TWO > total:  # selection sampling (Knuth, TAOCP 3.4.2 S)
         for cell in range(total):
             state += GOLDEN
-            if ((mix(state) >> SHIFT32) * (total - cell)) >> SHIFT32 < count - drawn:
+            if below(mix(state), total - cell) < count - drawn:
                 cells[drawn] = cell
                 drawn += ONE
         return
@@ -94,8 +93,7 @@ def draw_cells(sparse, key, cells):
         for index in range(drawn, count):
             state += GOLDEN
             random = mix(state)
-            column = ((random >> SHIFT32) * sparse.columns) >> SHIFT32
-            cells[index] = column * features + (((random & BITS32) * features) >> SHIFT32)
+            cells[index] = below(random, sparse.columns) * features + (((random & BITS32) * features) >> SHIFT32)
         sort_bucket(cells, ZERO, count)
         drawn = ONE
         for index in range(ONE, count):
@@ -116,8 +114,8 @@ def weight_of(sparse, key, cell):
 @inlined
 def normal_of(random):
     """Return a normally distributed number from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
-    radius = (np.float64(random >> _BITS11) + 1.0) * _UNIT
-    angle = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
+    radius = fraction(random) + 2.0**-53  # above 0
+    angle = fraction(mix(random + GOLDEN))
     normal = np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle)
     return np.rint(normal / NORMAL_STEP) * NORMAL_STEP
 
@@ -142,7 +140,7 @@ def draw_column(sparse, key, column, at, drawn, which):
     places_key = mix(key ^ PLACES)
     for feature in range(features):
         cell = first + feature
-        if mix(places_key + (cell + ONE) * GOLDEN) >> _BITS11 < sparse.chance:
+        if mix(places_key + (cell + ONE) * GOLDEN) >> _SHIFT11 < sparse.chance:
             size = put_term(sparse, feature, weight_of(sparse, weights_key, cell), drawn, which, size)
     return size, at
 

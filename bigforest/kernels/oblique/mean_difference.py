@@ -16,7 +16,7 @@ from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.columns.project import LARGEST, project
 from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.common.partition import sum_classes
-from bigforest.kernels.common.rng import GOLDEN, OFFERS, mix
+from bigforest.kernels.common.rng import GOLDEN, OFFERS, below, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 # Rules to choose pairs of classes.
@@ -179,8 +179,7 @@ def sum_root(codes, values, items, total, means, gathered):
 @inlined
 def is_offered(key, number, columns, features):
     """Return True if the node `key` tries difference `number`: with probability min(1, columns / features)."""
-    random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
-    return ((random >> SHIFT32) * features) >> SHIFT32 < columns
+    return below(mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN), features) < columns
 
 
 @inlined

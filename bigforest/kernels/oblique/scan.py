@@ -1,13 +1,15 @@
-"""Best threshold on the projections of a node: by the scans of codes, on codes made from the projections.
+"""Find the best threshold on the projections of a node: make codes from the projections, and scan these (kernels/scan).
 
-1. Few rows are ordered by projection. The code of a row is the index of the first row with the same projection.
-2. Many rows are counted into buckets of equal width. The code of a row is the number of its bucket, shifted. The scan
-   of codes scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an
-   opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. Where the best
-   split may be, two rows therefore share a code only if their projections are equal.
+1. Projections that are whole numbers serve as codes.
+2. Few rows are ordered by projection. The code of a row is the index of the first row with the same projection.
+3. Many rows are counted in buckets of equal width. The code of a row is the number of its bucket, shifted. The scan
+   scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an opened
+   bucket are ordered, and its rows get new codes, counted from the code of the bucket: two rows then share a code only
+   if their projections are equal.
 
-Projections that are whole numbers serve as codes. Ordered rows are held as sort keys: the code of a row, and its class
-and multiplicity. For regression, a key has the index of the row in the node instead of class and multiplicity.
+    projections         0.1  0.2  0.6  1.3  1.1  1.3      two buckets; 6 rows, so their numbers are shifted by 3 bits
+    codes               0    0    0    8    8    8
+    codes once opened   0    1    2    9    8    9
 
 Oracle: tests/naive/split.py on the projections.
 """
@@ -27,7 +29,7 @@ from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, scan_heavy, walk_two
 
 # Whole projections in a range below this serve as codes.
 MOST_CODES = 2.0**32
-# Up to this many rows ordering beats the histogram; measured.
+# Up to this many rows, ordering is faster than a histogram; measured.
 _ORDERED_TWO = 256
 _ORDERED = 1024
 _ORDERED_SUMS = 256
@@ -114,10 +116,9 @@ def order_all(projected, items, work):
 
 @inlined
 def codes_of_buckets(low, high, n, most, work, projected):
-    """Set work.codes[:n] to the buckets of the rows, shifted to the left, so that the rows of an opened bucket can get
-    different codes. Buckets have equal width.
+    """Set work.codes[:n] to the buckets of the rows, of equal width, shifted to the left by enough bits for n codes.
 
-    most  uint64, the number of buckets, or fewer if codes of 32 bits would have too few left for the rows
+    most  uint64, most buckets. There are fewer if they do not fit in the bits that are left
 
     Return the number of bits by which buckets are shifted, and the number of buckets.
     """

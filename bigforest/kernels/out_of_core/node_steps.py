@@ -67,12 +67,12 @@ def choose_columns(subspace, key, wanted):
 def aim_node(subspace, key, wanted, total, sums):
     """Set the current direction to the difference of the two class means farthest apart.
 
-    key, wanted  the node `key` draws `wanted` columns for it, see `choose_columns`
+    key, wanted  as in `choose_columns`: the columns of the node are drawn again
     total        int64 [classes], class weights of the node
     sums         int64 [columns of the node, classes], sums of the columns in steps
 
     Stops (thresholds to try) are placed between the two means, and subspace.far is set (`choose_sides`). Return True if
-    two means differ, and the positions of both on the direction.
+    two means differ, and the projections of both.
     """
     draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):
@@ -82,10 +82,9 @@ def aim_node(subspace, key, wanted, total, sums):
         for j in range(subspace.size[0]):
             c = np.uint64(subspace.column[j])
             subspace.mean[k, c] = np.float64(sums[j, k]) / size * subspace.space.unit[c]
-    one, two = farthest_classes(subspace, total)
-    if one == two:
+    first, second = farthest_classes(subspace, total)
+    if first == second:
         return False, 0.0, 0.0
-    first, second = np.uint64(one), np.uint64(two)
     choose_sides(subspace, total, first, second)
     aim_axis(subspace, first, second)
     begin, end = weigh_mean(subspace, first), weigh_mean(subspace, second)

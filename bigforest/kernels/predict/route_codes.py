@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.common.layout import CATEGORY, LEAF, MISSING, OBLIQUE
 from bigforest.kernels.common.partition import partition_by, partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# Kinds of features, as in kernels/scan/categorical_missing.py.
-_MISSING, _CATEGORY = 1, 2
 _ONE = np.uint64(1)
 _ALL = np.uint32(0xFFFFFFFF)
 
@@ -57,7 +55,7 @@ class GrownSplits(NamedTuple):
                   all others right, compiled separately
     default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
-    kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
+    kind          uint8 [features], see kernels/common/layout.py; None if all are plain numbers, compiled separately
     level_start, level
                   node i lists the levels level[level_start[i]:level_start[i + 1]]; both are empty without categories
     """
@@ -166,13 +164,13 @@ def part_codes(codes, splits, threshold, kind, node, rows, scratch):
         return part_numbers(codes, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
         feature = np.uint64(splits.feature[node])
-        if kind[feature] == _CATEGORY:
+        if kind[feature] == CATEGORY:
             mark_levels(splits, node, scratch.listed, True)
             levels = (codes, scratch.listed, splits.default_left[node])
             size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
             return size_l
-        missing_side = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
+        missing_side = np.uint8(splits.default_left[node]) if kind[feature] == MISSING else np.uint8(2)
         return part_numbers(codes, splits, threshold, missing_side, node, rows, scratch.spare)
 
 

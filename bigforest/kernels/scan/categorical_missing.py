@@ -2,8 +2,8 @@
 
 Both are scanned like numbers, after their codes are replaced by ranks in an order. Rows without a value have code 0. A
 node with missing values is scanned twice: with these rows before all values, and after all values. A category is
-scanned in the order of its levels (kernels/scan/level_order.py); levels with few rows are joined into one group. A slot
-is the place of a level among the levels of the node.
+scanned in the order of its levels (kernels/scan/level_order.py), where levels with few rows are one group. A *slot* is
+the place of a level among the levels of the node.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import codes_or_gather
+from bigforest.kernels.common.layout import CATEGORY, MISSING
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO, ZERO_I64
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
@@ -25,8 +26,6 @@ from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
 from bigforest.kernels.scan.two_class import offer_two, reaches_two
 
-# Kinds of features: numbers without missing values, numbers with some, categories.
-NUMBER, MISSING, CATEGORY = 0, 1, 2
 # Side of the rows without a value in a node: no such rows, left, right.
 UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
@@ -34,13 +33,13 @@ UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 class CategoricalMissing(NamedTuple):
     """Kinds of features, and scratch of one growing tree.
 
-    kind    uint8 [features]: NUMBER, MISSING or CATEGORY
-    least   int64 [features], a level of this weight or more is never joined with others (level_order.py)
-    levels  scratch
+    kind       uint8 [features]: NUMBER, MISSING or CATEGORY
+    min_level  int64 [features], a level of this weight or more is never joined with others (level_order.py)
+    levels     scratch
     """
 
     kind: NDArray[np.uint8]
-    least: NDArray[np.int64]
+    min_level: NDArray[np.int64]
     levels: LevelOrder
 
 
@@ -61,11 +60,11 @@ class Subsets(NamedTuple):
 
 
 def make_categorical_missing(
-    kind: NDArray[np.uint8], least: NDArray[np.int64], codes: int, rows: int, classes: int
+    kind: NDArray[np.uint8], min_level: NDArray[np.int64], codes: int, rows: int, classes: int
 ) -> CategoricalMissing:
     """Allocate CategoricalMissing for features of these kinds and up to `rows` rows; codes: levels of the largest
     category."""
-    return CategoricalMissing(kind, least, make_levels(codes, rows, classes))
+    return CategoricalMissing(kind, min_level, make_levels(codes, rows, classes))
 
 
 def make_subsets(nodes: int, most: int) -> Subsets:
@@ -84,7 +83,7 @@ def keep_in_room(feature, low, high, n, non_plain, codes):
     """
     room = np.uint64(0xFFFFFFFF)  # missing_last adds 1 to the largest code
     if non_plain.kind[feature] == CATEGORY:
-        room = np.uint64(non_plain.levels.slot.size)
+        room = np.uint64(non_plain.levels.by_code.size)
     if np.uint64(high) < room:
         return low, high
     last = np.uint32(room - ONE)
@@ -102,7 +101,7 @@ def first_order(feature, low, high, node, non_plain, work):
     """
     if non_plain.kind[feature] == CATEGORY:
         groups, _ = order_levels(
-            work.codes, low, high, node, non_plain.least[feature], non_plain.levels, None, None, ZERO
+            work.codes, low, high, node, non_plain.min_level[feature], non_plain.levels, None, None, ZERO
         )
         return np.uint32(0), np.uint32(groups - ONE), ONE
     if non_plain.kind[feature] == MISSING and low == np.uint32(0):
@@ -133,16 +132,16 @@ def smallest_value(codes, n, high):
 
 
 @helper
-def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
+def scan_levels(codes, low, high, node, min_level, min_leaf, number, best, levels, sums):
     """Offer every split of the levels in their order. The split after rank r has the code r.
 
-    codes   uint32 [>= rows], the levels of the rows, from `low` to `high`
-    least   see CategoricalMissing
-    number  int64, becomes best.split[FEATURE]
+    codes      uint32 [>= rows], the levels of the rows, from `low` to `high`
+    min_level  see CategoricalMissing
+    number     int64, becomes best.split[FEATURE]
 
     Return 1 if the levels form more than one group, else 0, as uint64.
     """
-    groups, _ = order_groups(codes, low, high, node, least, levels, sums, None, ZERO)
+    groups, _ = order_groups(codes, low, high, node, min_level, levels, sums, None, ZERO)
     if groups == ONE:
         return ZERO
     w_l, sum_l = ZERO_I64, ZERO_I64
@@ -204,7 +203,7 @@ def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets
     if kind == CATEGORY:
         state = split_state(key, feature)
         _, slots = order_levels(
-            row_codes, low, high, node, non_plain.least[feature], non_plain.levels, sums, dictionary, state
+            row_codes, low, high, node, non_plain.min_level[feature], non_plain.levels, sums, dictionary, state
         )
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT

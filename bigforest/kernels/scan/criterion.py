@@ -1,16 +1,7 @@
 """The criterion by which the splits of a tree are scored: its scratch, and the scan of a feature.
 
-Each criterion is a module that scores splits and scans a feature. Modules with histograms also bound the scores inside
-a bucket. A node is light if its weight is below SCORED_WEIGHT.
-
-| target | criterion | module |
-|---|---|---|
-| two classes | Gini | two_class.py |
-| more classes | Gini | many_classes.py; two_class.py for light nodes with rows of two classes |
-| classes | entropy, error, registered | impurity.py |
-| numbers | variance, Poisson deviance | regression.py |
-
-Kernels are compiled for the fields of CriterionScratch that are not None, without the code of other criteria.
+README.md of this folder lists the module of each criterion. Kernels are compiled for the fields of CriterionScratch
+that are not None, without the code of other criteria.
 """
 
 from __future__ import annotations
@@ -61,7 +52,7 @@ def make_criterion_scratch(
 
 @inlined
 def prepare(node, two):
-    """Prepare the scans of a node, once per node."""
+    """Prepare the scans of a node, before its features are scanned."""
     if two is not None and node.total.size == 2:
         prepare_two(node, two)
 

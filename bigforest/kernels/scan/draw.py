@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather
-from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
-from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
+from bigforest.kernels.common.node_scan import ONE, ZERO
+from bigforest.kernels.common.rng import CHANCES, GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined
 
-_SIX = np.uint64(6)
+_SHIFT6 = np.uint64(6)
 _BITS6 = np.uint64(63)
-_BITS11 = np.uint64(11)
+_SHIFT11 = np.uint64(11)
 
 
 class FeatureDraw(NamedTuple):
@@ -38,7 +38,7 @@ def draw_feature(draw, drawn, state):
     """Draw one more feature; `drawn` (uint64) are drawn already. Return the feature and the new random state."""
     perm = draw.perm
     state += GOLDEN
-    j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
+    j = drawn + below(mix(state), np.uint64(perm.size) - drawn)
     feature = perm[j]
     perm[j] = perm[drawn]
     perm[drawn] = feature
@@ -60,7 +60,8 @@ def put_back(draw, drawn):
 
 @inlined
 def wanted_features(rules, key, features):
-    """Return the number of features that the node of this key draws: mtry, or a binomial number above 0."""
+    """Return the number of features that the node of this key draws: mtry, or with `rules.chance` a binomial number
+    above 0."""
     count = np.uint64(rules.mtry)
     if rules.chance >= 0:
         count = ZERO
@@ -68,7 +69,7 @@ def wanted_features(rules, key, features):
         while count == ZERO:
             for _ in range(features):
                 state += GOLDEN
-                count += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+                count += np.uint64(mix(state) >> _SHIFT11 < np.uint64(rules.chance))
     return count
 
 
@@ -85,7 +86,7 @@ def fetch_codes(codes, node, feature, constant, out):
     constant  uint64 [words], a bit for each feature known to be constant in this node. Codes of these features are not
               read. The bit of the feature is set if its codes are equal. Draws do not depend on these bits
     """
-    word = feature >> _SIX
+    word = feature >> _SHIFT6
     bit = ONE << (feature & _BITS6)
     if constant[word] & bit:
         return np.uint32(0), np.uint32(0)

@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import codes_or_gather
+from bigforest.kernels.common.layout import CATEGORY, MISSING
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect, with_codes
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.numbers import larger
 from bigforest.kernels.llvm.pairwise import SCORE_ERROR
 from bigforest.kernels.scan.categorical_missing import (
-    CATEGORY,
-    MISSING,
     first_order,
     keep_in_room,
     missing_last,
@@ -90,8 +89,8 @@ def scan_feature(feature, low, high, node, min_leaf, best, work, non_plain, two,
     orders = ONE
     if non_plain is not None:
         if many is None and scores is None and non_plain.kind[feature] == CATEGORY:
-            number, least = np.int64(feature + feature), non_plain.least[feature]
-            return scan_levels(work.codes, low, high, node, least, min_leaf, number, best, non_plain.levels, sums)
+            number, min_level = np.int64(feature + feature), non_plain.min_level[feature]
+            return scan_levels(work.codes, low, high, node, min_level, min_leaf, number, best, non_plain.levels, sums)
         low, high, orders = first_order(feature, low, high, node, non_plain, work)
         if low == high:
             return ZERO

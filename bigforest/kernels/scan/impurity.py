@@ -1,8 +1,8 @@
-"""Impurities, by number, and the scan for criteria with integer scores. Oracle: tests/naive/split.py.
+"""Impurities, by number, and the scan for entropy, error and registered criteria. Oracle: tests/naive/split.py.
 
-The scores of the two sides of a split are added. In one node, a larger sum is a larger decrease of impurity. Kernels
-take the number of the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side. They are
-compiled separately for each of these functions.
+Each side of a split has an integer score. In one node, a larger sum of both scores is a larger decrease of impurity.
+Kernels take the number of the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side.
+They are compiled separately for each of these functions.
 """
 
 from __future__ import annotations

@@ -39,11 +39,10 @@ _BITS = np.uint64(64)
 class LevelOrder(NamedTuple):
     """Scratch to order the levels of a node; `most` is the number of levels for which there is room.
 
-    slot       uint32 [codes of the largest category], group of each level of the node, later the rank of that group
-    totals     int64 [codes], statistics of each level, for classes as in `close`; for regression [2 * codes], weight
-               and sum alternating. All 0 between nodes
-    close      int64 [4 * CLOSE], statistics of codes in a narrow range: for regression two tables of weight and sum
-               alternating, for classes four tables of sums of `level_weights`
+    by_code    uint32 [codes of the largest category], group of each level of the node, later the rank of that group
+    totals     statistics of each level, all 0 between nodes: int64 [codes], sums of `level_weights`; for regression
+               int64 [2 * codes], weight and sum alternating
+    close      int64 [4 * CLOSE], the same for codes in a narrow range, in four tables; for regression in two tables
     code       uint32 [most + 1], the level in each slot; the last is scratch
     group      uint32 [most], the group of each slot: a single level, or all light levels
     first      uint32 [most], the lowest level of each group
@@ -59,7 +58,7 @@ class LevelOrder(NamedTuple):
     cell_weight  uint32 [rows], weight of each cell
     """
 
-    slot: NDArray[np.uint32]
+    by_code: NDArray[np.uint32]
     totals: NDArray[np.int64]
     close: NDArray[np.int64]
     code: NDArray[np.uint32]
@@ -106,11 +105,12 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 
 @inlined
-def lightest_ungrouped(slots, weight, least, levels):
+def lightest_ungrouped(slots, weight, min_level, levels):
     """Return the smallest weight of a level that is not grouped with others, int64; weight: weight of the node.
 
     Let b be the number of binary digits of `weight`. The result is the lowest weight that at most b levels reach, or
-    `least` if that is lower. b levels have about as many subsets as a numeric feature has thresholds.
+    `min_level` if that is lower. b levels have about as many subsets as a numeric feature has thresholds.
+    min_level: see CategoricalMissing.
     """
     low = np.int64(1)
     # Most nodes have no more levels than binary digits.
@@ -119,7 +119,7 @@ def lightest_ungrouped(slots, weight, least, levels):
     room = ZERO
     while weight >> np.int64(room) > ZERO_I64:
         room += ONE
-    high = smaller(np.int64(least), weight // np.int64(room + ONE) + 1)  # at most `room` levels weigh this much
+    high = smaller(np.int64(min_level), weight // np.int64(room + ONE) + 1)  # at most `room` levels weigh this much
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
@@ -133,8 +133,8 @@ def lightest_ungrouped(slots, weight, least, levels):
 
 
 @inlined
-def form_groups(slots, least, levels):
-    """Make a group of every level that weighs at least `least`, and one group of all others. Return their number.
+def form_groups(slots, lightest, levels):
+    """Make a group of every level that weighs at least `lightest`, and one group of all others. Return their number.
 
     levels.weight and levels.sum become the statistics of the groups. Groups are numbered in the order of their first
     slots, so no entry is overwritten before it is read.
@@ -145,7 +145,7 @@ def form_groups(slots, least, levels):
     light_weight, light_total, light_first = ZERO_I64, ZERO_I64, np.uint32(0xFFFFFFFF)
     for slot in range(slots):
         level_weight, inside, code = weight[slot], total[slot], levels.code[slot]
-        if level_weight >= least:
+        if level_weight >= lightest:
             levels.group[slot] = np.uint32(groups)
             levels.first[groups] = code
             weight[groups] = level_weight
@@ -186,7 +186,7 @@ def sort_groups(groups, before, levels):
     for i in range(groups):
         order[i] = np.uint32(i)
     gap = first_gap(groups)
-    while gap > ZERO:  # as sort_bucket of kernels/common/sort.py
+    while gap > ZERO:  # as sort_by_gaps of kernels/common/sort.py; 1 // 3 is 0
         for i in range(gap, groups):
             group, j = order[i], i
             while j >= gap and before(levels, np.uint64(group), np.uint64(order[j - gap])):
@@ -197,11 +197,11 @@ def sort_groups(groups, before, levels):
 
 
 @helper
-def order_groups(codes, low, high, node, least, levels, sums, dictionary, state):
+def order_groups(codes, low, high, node, min_level, levels, sums, dictionary, state):
     """Put the levels of a node in order: levels.order[r] becomes the group of rank r.
 
     codes       uint32 [>= rows], the levels of the rows, from `low` to `high`
-    least       see CategoricalMissing
+    min_level   see CategoricalMissing
     sums        see kernels/scan/target.py
     dictionary  None for the order by means; otherwise the order is random, and each level is a group
     state       of rng.split_state, for the random order
@@ -209,12 +209,12 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     Return the number of groups, and the number of levels.
     """
     slots = take_slots(codes, low, high, node.items, levels, sums)
-    alone = ZERO_I64 if dictionary is not None else lightest_ungrouped(slots, node.weight, least, levels)
-    groups = form_groups(slots, alone, levels)
+    lightest = ZERO_I64 if dictionary is not None else lightest_ungrouped(slots, node.weight, min_level, levels)
+    groups = form_groups(slots, lightest, levels)
     if dictionary is None:
         if sums is None and node.total.size > 2:
             for slot in range(slots):
-                levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
+                levels.by_code[np.uint64(levels.code[slot])] = levels.group[slot]
             find_component(codes, groups, node, levels)
         sort_groups(groups, by_mean, levels)
     else:
@@ -225,18 +225,18 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
 
 
 @helper
-def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
+def order_levels(codes, low, high, node, min_level, levels, sums, dictionary, state):
     """Put the levels in order as `order_groups`, then replace codes[i] by the rank of the group of row i.
 
     levels.rank becomes the inverse of levels.order.
     """
-    groups, slots = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
+    groups, slots = order_groups(codes, low, high, node, min_level, levels, sums, dictionary, state)
     for rank in range(groups):
         levels.rank[np.uint64(levels.order[rank])] = np.uint32(rank)
     for slot in range(slots):
-        levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
+        levels.by_code[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):
-        codes[i] = levels.slot[np.uint64(codes[i])]
+        codes[i] = levels.by_code[np.uint64(codes[i])]
     return groups, slots
 
 
@@ -245,7 +245,7 @@ CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _HALF = np.int64(32)
 _LOWER = np.int64(0xFFFFFFFF)
-# Bits of the number of one of four tables for classes. Regression has two tables.
+# Mask that selects one of the four tables of classes by the index of a row. Regression has two tables.
 _TABLE_BITS = np.uint64(3)
 
 
@@ -271,7 +271,10 @@ def put_level(slots, code, both, levels):
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
-    """Take slots as `take_slots`, in the order of the codes, which are below low + span; span uint64, up to CLOSE."""
+    """Take slots as `take_slots`, in the order of the codes.
+
+    span  uint64, up to CLOSE: codes are from `low` to below low + span
+    """
     close = levels.close
     for entry in range(span << TWO):
         close[entry] = ZERO_I64
@@ -333,35 +336,39 @@ def take_slots(codes, low, high, items, levels, sums):
     return slots
 
 
-# Bits of an entry of the component without its sign, further bits of a level's deviation from the mean, and the most
-# steps of the power iteration.
+# Bits of an entry of the direction without its sign.
 DIRECTION_BITS = 16
+# Further bits of a level's deviation from the mean.
 DEVIATION_BITS = 14
-STEPS = 10
+# Most steps of the power iteration.
+POWER_STEPS = 10
 _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 
 
 @inlined
 def count_level_cells(codes, items, groups, classes, levels):
-    """Fill levels.cell and levels.cell_weight from the levels of the rows; return the number of cells (uint64)."""
-    cell, cell_weight, group = levels.cell, levels.cell_weight, levels.slot
+    """Fill levels.cell and levels.cell_weight from the levels of the rows; return the number of cells (uint64).
+
+    levels.by_code has the group of each level.
+    """
+    cell, cell_weight, group_of = levels.cell, levels.cell_weight, levels.by_code
     n = np.uint64(items.size)
     if groups * classes > n:
         for i in range(n):
-            cell[i] = (np.uint64(group[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
+            cell[i] = (np.uint64(group_of[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
             cell_weight[i] = np.uint32(items[i] & BITS16)
         return n
     for index in range(groups * classes):
         cell_weight[index] = np.uint32(0)
     for i in range(n):
-        slot_of_row = np.uint64(group[np.uint64(codes[i])])
-        cell_weight[slot_of_row * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
+        group_of_row = np.uint64(group_of[np.uint64(codes[i])])
+        cell_weight[group_of_row * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
     count = ZERO
-    for slot in range(groups):
+    for group in range(groups):
         for k in range(classes):
-            weight = cell_weight[slot * classes + k]
+            weight = cell_weight[group * classes + k]
             if weight != np.uint32(0):
-                cell[count] = (slot << SHIFT16) | k
+                cell[count] = (group << SHIFT16) | k
                 cell_weight[count] = weight
                 count += ONE
     return count
@@ -371,8 +378,8 @@ def count_level_cells(codes, items, groups, classes, levels):
 def sum_cells(groups, count, levels):
     """Set levels.sum to the sum of the direction's entries over the rows of each group."""
     total, cell = levels.sum, levels.cell
-    for slot in range(groups):
-        total[slot] = ZERO_I64
+    for group in range(groups):
+        total[group] = ZERO_I64
     for c in range(count):
         total[cell[c] >> SHIFT16] += np.int64(levels.cell_weight[c]) * levels.direction[cell[c] & BITS16]
 
@@ -394,8 +401,8 @@ def power_step(groups, count, total, weight, levels):
         mean += total[k] * direction[k]
         product[k] = ZERO_I64
     mean = (mean << DEVIATION_BITS) // weight
-    for slot in range(groups):
-        levels.sum[slot] = (levels.sum[slot] << DEVIATION_BITS) // levels.weight[slot] - mean
+    for group in range(groups):
+        levels.sum[group] = (levels.sum[group] << DEVIATION_BITS) // levels.weight[group] - mean
     for c in range(count):
         product[levels.cell[c] & BITS16] += np.int64(levels.cell_weight[c]) * levels.sum[levels.cell[c] >> SHIFT16]
     largest = ZERO_I64
@@ -417,20 +424,23 @@ def power_step(groups, count, total, weight, levels):
 
 @inlined
 def find_principal(groups, count, total, weight, levels):
-    """Set levels.direction to the first principal component of `count` cells; update levels.sum (`sum_cells`)."""
+    """Set levels.direction to the first principal component of `count` cells, and levels.sum as `sum_cells`.
+
+    total, weight  class weights of the node, int64 [classes], and their sum
+    """
     for k in range(np.uint64(levels.direction.size)):
         levels.direction[k] = np.int64(mix(k + ONE) >> _START_SHIFT)
     step = 0
-    while step < STEPS and power_step(groups, count, total, weight, levels):
+    while step < POWER_STEPS and power_step(groups, count, total, weight, levels):
         step += 1
     sum_cells(groups, count, levels)
 
 
 @helper
 def find_component(codes, groups, node, levels):
-    """Set levels.direction to the first principal component; update levels.sum (`sum_cells`).
+    """Set levels.direction and levels.sum as `find_principal`, for the rows of a node.
 
-    codes[i] is the level of row i, and levels.slot has the group of each level.
+    codes  uint32 [>= rows], the levels of the rows; levels.by_code has the group of each level
     """
     count = count_level_cells(codes, node.items, groups, np.uint64(levels.direction.size), levels)
     find_principal(groups, count, node.total, node.weight, levels)
@@ -450,19 +460,19 @@ def _take_cells(counts, classes, levels):
 
 
 @kernel
-def order_counted(counts, total, numbers, least, levels, ranks):
+def order_counted(counts, total, regression, min_level, levels, ranks):
     """Put levels in order, from summed statistics.
 
-    counts   int64 [levels, slots], statistics of the rows of each level (grow/out_of_core/context.py). No level has
-             weight 0. With more than two classes, the weight of a class in a level is below 2**32
-    total    int64 [scored], sum over all levels of the statistics that scores depend on: for classes, the class weights
-    numbers  True for regression
-    least    see CategoricalMissing
-    levels   LevelOrder with room for these levels, and for as many cells as there are weights above 0 in counts
-    ranks    uint32 [levels], out: the rank of each level in the order; levels of one group share a rank
+    counts      int64 [levels, slots], statistics of the rows of each level (grow/out_of_core/context.py). No level has
+                weight 0. With more than two classes, the weight of a class in a level is below 2**32
+    total       int64 [classes], class weights of all levels together; not used for regression
+    regression  True for regression
+    min_level   see CategoricalMissing
+    levels      LevelOrder with room for these levels, and for as many cells as there are weights above 0 in counts
+    ranks       uint32 [levels], out: the rank of each level in the order; levels of one group share a rank
     """
     slots = np.uint64(counts.shape[0])
-    classes = ONE if numbers else np.uint64(total.size)
+    classes = ONE if regression else np.uint64(total.size)
     weight = ZERO_I64
     for slot in range(slots):
         level_weight = ZERO_I64
@@ -472,7 +482,7 @@ def order_counted(counts, total, numbers, least, levels, ranks):
         levels.weight[slot] = level_weight
         levels.sum[slot] = counts[slot, ONE]
         weight += level_weight
-    groups = form_groups(slots, lightest_ungrouped(slots, weight, least, levels), levels)
+    groups = form_groups(slots, lightest_ungrouped(slots, weight, min_level, levels), levels)
     if classes > TWO:
         find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
     sort_groups(groups, by_mean, levels)

@@ -63,7 +63,7 @@ _CLASS = np.uint64(0xFFFF) << SHIFT16
 
 
 class ManyClassScratch(NamedTuple):
-    """Scratch of one growing tree.
+    """Scratch of one growing tree for Gini of more than two classes.
 
     items        uint64 [FEW_ROWS], items of the node with the new numbers of their classes
     total        int64 [classes], weights of the new classes

@@ -17,18 +17,17 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.binary_search import last_up_to
+from bigforest.kernels.common.layout import CATEGORY, MISSING
 from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
-from bigforest.kernels.common.rng import GOLDEN, below, level_number, mix, split_state
+from bigforest.kernels.common.rng import GOLDEN, below, fraction, level_number, mix, split_state
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, missing_last, smallest_value
+from bigforest.kernels.scan.categorical_missing import missing_last, smallest_value
 from bigforest.kernels.scan.impurity import GINI, offer_scores, side_score
 from bigforest.kernels.scan.level_order import order_levels
 from bigforest.kernels.scan.regression import offer_one
 
-_BITS11 = np.uint64(11)
-_BITS63 = np.uint64(63)
-_STEP = 2.0**-53
+_SHIFT63 = np.uint64(63)
 # In nodes of up to this many rows, the values of the rows are compared with a drawn threshold.
 _FEW_ROWS = np.uint64(64)
 
@@ -49,7 +48,7 @@ def draw_threshold(dictionary, start, low, high, state):
     """Draw a threshold between the values of the codes `low` and `high`; start: entry of code 0 of the feature."""
     lowest = larger(dictionary.low[start + np.uint64(low)], -LARGEST)
     highest = smaller(dictionary.low[start + np.uint64(high)], LARGEST)
-    share = np.float64(mix(state) >> _BITS11) * _STEP
+    share = fraction(mix(state))
     return lowest * (1.0 - share) + highest * share
 
 
@@ -81,7 +80,7 @@ def draw_code_of_rows(dictionary, feature, low, high, state, codes, n):
 @inlined
 def goes_last(state):
     """Return True if rows without a value go right."""
-    return mix(state + GOLDEN) >> _BITS63 != ZERO
+    return mix(state + GOLDEN) >> _SHIFT63 != ZERO
 
 
 @kernel
@@ -169,7 +168,7 @@ def offer_random(feature, low, high, node, key, min_leaf, best, work, non_plain,
     alone = False
     if non_plain is not None:
         if non_plain.kind[feature] == CATEGORY:
-            levels_of_rows = (work.codes, low, high, node, non_plain.least[feature])
+            levels_of_rows = (work.codes, low, high, node, non_plain.min_level[feature])
             groups, _ = order_levels(*levels_of_rows, non_plain.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)

@@ -5,9 +5,8 @@ side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so 
 The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
 scores are then accurate to about 1e-15; scores that are nearly equal (NEAR) are compared exactly.
 
-For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py). Its second
-number, `origin`, is the subtracted mean minus the number that represents a target of zero. For the variance, `poisson`
-and `origin` are None. Kernels are compiled separately for deviance and variance.
+For the deviance (kernels/common/deviance.py), `poisson` and `origin` are those of RegressionScratch (target.py); for
+the variance, both are None. Kernels are compiled separately for deviance and variance.
 """
 
 from __future__ import annotations
@@ -78,7 +77,8 @@ def score_sums(sum_l, w_l, node, origin):
 
 @inlined
 def score_corner(sum_l, w_l, node, origin):
-    """Return `score_sums` of a corner of a bucket, which need not be a split. Deviance: negative sums count as 0."""
+    """Return the score of a corner of a bucket, which need not be a split, for its bound. For the deviance, a negative
+    sum counts as 0."""
     if origin is not None:
         return poisson_corner(sum_l, w_l, node.weight, node.sq, origin)
     return score_sums(sum_l, w_l, node, None)
@@ -169,7 +169,7 @@ def bound_buckets_sums(sums, buckets, node, bound):
 
 @inlined
 def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, poisson):
-    """Offer the best of the splits of `edges` from `first` to before `end`."""
+    """Offer the splits of `edges` from `first` to before `end` whose score may be the highest of these."""
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
     least = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson) * NEAR

@@ -3,7 +3,7 @@
                               classification           regression
     value                     None                     the targets
     sums                      None                     scratch, RegressionScratch
-    table (impurity.py)       argument of the score    None
+    table                     see impurity.py          None
     total, int64              [classes], weights       [2], weight and weighted sum of the targets in a node
 
 Numba compiles both cases separately and drops branches that depend on `is not None`.
@@ -81,7 +81,7 @@ class RegressionScratch(NamedTuple):
     position     uint64 [rows of the root], 0, 1, ...: lower halves of sort keys, instead of class and multiplicity
     rows         int64 [rows of the root, 2], by index in the node: multiplicity, (target - centre) * multiplicity
     buckets      int64 [most_buckets(rows), 2], weight and sum of the rows in each bucket
-    above        int64 [most_buckets(rows)], sum of the positive terms in the sum of each bucket
+    above        int64 [most_buckets(rows)], like the sums in `buckets`, but only of rows above the centre
     edges        splits before each bucket, and after the last
     most, least  int64 [most_buckets(rows) + LANES], largest and smallest sum on the left of the splits in each bucket
     inner        splits between the rows of a bucket, BUCKETS_SUMS at a time

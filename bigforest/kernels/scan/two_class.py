@@ -186,19 +186,19 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
     ones, weight = node.total[ONE], node.weight
     if n <= paired:
         return score_pairs_two(codes, add, n, before, ones, weight, min_leaf, left, score)
-    first_code, buckets, shift = light_buckets(low, high, n)
+    first, buckets, shift = light_buckets(low, high, n)
     apart = buckets + ONE  # two tables, because an addition waits for an earlier addition to the same bucket
     for b in range(apart + apart):
         left[b] = _ZERO32
     if high - low == np.uint32(1):
-        first, both = _ZERO32, _ZERO32
+        at_low, total = _ZERO32, _ZERO32
         for i in range(n):  # a product instead of an index lets the compiler vectorise
-            first = np.uint32(first + np.uint32(add[i] * np.uint32(codes[i] == low)))
-            both = np.uint32(both + add[i])
-        left[ONE], left[TWO] = first, np.uint32(both - first)
+            at_low = np.uint32(at_low + np.uint32(add[i] * np.uint32(codes[i] == low)))
+            total = np.uint32(total + add[i])
+        left[ONE], left[TWO] = at_low, np.uint32(total - at_low)
     else:
         for i in range(n):
-            left[(i & ONE) * apart + ONE + np.uint64(np.uint32(codes[i] - first_code) >> shift)] += add[i]
+            left[(i & ONE) * apart + ONE + np.uint64(np.uint32(codes[i] - first) >> shift)] += add[i]
         for b in range(ONE, apart):
             left[b] += left[apart + b]
     left[ONE] += before
@@ -284,7 +284,7 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
     """
     bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
     count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
-    k = np.uint64(count > ZERO and work.positions[ZERO] == _ZERO32)
+    k = np.uint64(count > ZERO and work.positions[ZERO] == _ZERO32)  # skip the first bucket
     while k < count:
         first = np.uint64(work.positions[k])
         after = first + ONE
@@ -336,7 +336,7 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
         w_l += multiplicity
         key = keys[i]
         if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, node.weight, bar):
-            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
+            offer_two(ones, node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
             bar = best.bar[0]
 
 

@@ -1,8 +1,7 @@
-"""Columns of a tree in a subspace (some of the features; Ho 1995, section 2), row by row, as values or as bits, and
-scratch to find splits.
+"""The columns of a tree in a subspace, some of the features (Ho 1995, section 2), and scratch to find splits.
 
-All statistics are sums of whole numbers: rows with a bit set, or values in steps of their column. Tables of zeros and
-ones are stored as bits, 64 columns per word. Kernels count and weight a word at a time:
+Columns are stored row by row, as values or, if all values are 0 or 1, as bits. All statistics are sums of whole
+numbers: rows with a bit set, or values in steps of their column. Kernels count and weigh bits a word of 64 at a time:
 
     column c of a row is bit c % 64 of word c // 64
 
@@ -23,7 +22,7 @@ from bigforest.kernels.llvm.numbers import smaller
 
 # Rows that are packed at a time: one word of each stays in the first-level cache.
 PACKED_ROWS = 512
-# Binary digits of a number of rows, which is below 2**31. The lowest ones are kept in registers.
+# Binary digits of a number of rows, which is below 2**31. The lowest _LOW_PLANES are kept in registers.
 PLANES = 31
 _LOW_PLANES = np.uint64(3)
 _EIGHT = np.uint64(8)
@@ -35,7 +34,7 @@ def pack_bits(columns, slots, bits, word):
     """Set bit c % 64 of bits[r, c // 64] to columns[slots[c], r].
 
     columns  uint8 [slots, rows], zeros and ones
-    slots    int64 [columns], -1 for a column of zeros
+    slots    int64 [number of bits], the row of `columns` that each bit has; -1 for zeros
     bits     uint64 [rows, words], out
     word     uint64 [PACKED_ROWS], scratch
 
@@ -71,9 +70,9 @@ def count_word(bits, rows, number, planes, count):
     rows    uint32 [n], n below 2**31
     planes  uint64 [2, PLANES], scratch
 
-    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1). Bit b of planes[0, i] is digit i of the
-    count of bit b so far. planes[1, i] is a word of such digits that waits for another, because two are added at once.
-    Five operations per row.
+    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1). Bit b of planes[0, i] is binary digit i of
+    count[b] so far. planes[1, i] is a carry of this digit that waits for the next one, because two are added at once.
+    About five operations per row.
     """
     n = np.uint64(rows.size)
     digit, waiting = planes[ZERO], planes[ONE]
@@ -135,8 +134,8 @@ class SubspaceColumns(NamedTuple):
     low       float64 [columns], the smallest value
     rate      float64 [columns], steps per unit of the value: STEPS / range; 1 for whole numbers in a range up to STEPS
     unit      float64 [columns], size of a step; 0 for a column that is left out, with all its values set to 0
-    scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
-              a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
+    scale     float64 [columns], the square of the power of two that scales the range of a column to above 0.5 and at
+              most 1; 1 for bits. Values are not scaled, but weights of directions are multiplied by it
     """
 
     feature: NDArray[np.int32]

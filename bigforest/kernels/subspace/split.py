@@ -18,7 +18,7 @@ from bigforest.kernels.columns.project import LARGEST, range_of
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.common.partition import partition_rows, sum_classes
-from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
+from bigforest.kernels.common.rng import COLUMNS, GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.bit_sums import WORD, add_bits
 from bigforest.kernels.llvm.numbers import larger, smaller
@@ -282,7 +282,10 @@ def cut_perceptron(subspace, node, min_leaf, first, second):
 
 @inlined
 def draw_columns(subspace, key, count):
-    """Draw `count` columns (uint64) for the node of this key, ascending: selection sampling (Knuth, TAOCP 3.4.2 S)."""
+    """Draw `count` columns (uint64) for the node of this key, ascending: selection sampling (Knuth, TAOCP 3.4.2 S).
+
+    If nodes use all columns, these are set already.
+    """
     columns = np.uint64(subspace.column.size)
     if subspace.drawn == columns:
         return
@@ -293,7 +296,7 @@ def draw_columns(subspace, key, count):
     have = ZERO
     for c in range(columns):
         state += GOLDEN
-        taken = ((mix(state) >> SHIFT32) * (columns - c)) >> SHIFT32 < count - have
+        taken = below(mix(state), columns - c) < count - have
         if taken:
             subspace.column[have] = np.uint32(c)
             have += ONE

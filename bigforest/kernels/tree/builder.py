@@ -28,7 +28,7 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """Return the pool without unused room. Pages that were never written take no memory."""
+    """Return the pool without unused room, as views: pages that were never written take no memory."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
     return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
 
@@ -40,8 +40,9 @@ def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
     return longer
 
 
-# Limits of the initial number of nodes, which is otherwise the number of rows: trees rarely have more nodes, and
-# untouched memory is free. Class counts are limited because some systems count untouched memory.
+# At first there is room for as many nodes as rows: trees rarely have more, and untouched memory is free. But there is
+# room for at least _FEWEST_NODES, and for at most _MOST_COUNTS class counts, because some systems count untouched
+# memory.
 _MOST_COUNTS = 1 << 22
 _FEWEST_NODES = 256
 # Initial depth of the stack, enough for most trees.
@@ -124,7 +125,7 @@ class Stack(NamedTuple):
     key         uint64 [room]
     depth       int64 [room]
     parent      int64 [room], -1 for a left child or a root
-    total       int64 [room, see kernels/scan/target.py]
+    total       int64 [room, n], statistics of the node, n numbers (kernels/scan/target.py)
     constant    uint64 [room, words], bit f is set if feature f is known to be constant
     """
 

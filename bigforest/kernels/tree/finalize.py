@@ -7,7 +7,7 @@ import numpy as np
 
 from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.kernels.common.limbs import add_product, as_float, carry
+from bigforest.kernels.common.limbs import PARTS, add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
@@ -161,7 +161,7 @@ def describe_classes(starts, feature, right, totals, impurity, weight, value, ga
 @inlined
 def mean_above(sums, node, centre, spare):
     """Return the mean of a node minus `centre` (int64), without cancellation; spare: int64 [1, PARTS], scratch."""
-    for part in range(1, 4):
+    for part in range(1, PARTS):
         spare[0, part] = sums[node, part]
     add_product(spare, 0, sums[node, 0], -centre)
     return as_float(spare, 0) / np.float64(sums[node, 0])

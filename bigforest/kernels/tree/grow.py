@@ -71,7 +71,7 @@ from bigforest.kernels.tree.builder import (
 class GrowScratch(NamedTuple):
     """Scratch of one growing tree. Its content belongs to the current node.
 
-    total     int64 [see kernels/scan/target.py], statistics of the node
+    total     int64 [n], statistics of the node, n numbers (kernels/scan/target.py)
     total_l   int64 [as total], statistics of the left child
     constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
     kept      uint32 [rows + LANES], codes of the feature of the best split
@@ -129,14 +129,11 @@ def has_entries(pool, oblique, subspace, non_plain):
 
 
 @inlined
-def begin_entries(pool, number, oblique, subspace, non_plain):
+def begin_entries(pool, number, non_plain):
     """Begin node `number` in the pool, without entries."""
-    if oblique is not None:
-        pool.size[number] = 0
-    if subspace is not None:
+    if pool is not None:
         pool.size[number] = 0
     if non_plain is not None:
-        pool.size[number] = 0
         pool.missing[number] = UNSEEN
 
 
@@ -175,7 +172,7 @@ def grow_while_room(
         count += ONE
         number_node(nodes, number, stack, top, total)
         weight, sq = node_stats(nodes, number, total, value)
-        begin_entries(pool, number, oblique, subspace, non_plain)
+        begin_entries(pool, number, non_plain)
         depth = stack.depth[top]
         if is_leaf(weight, sq, depth, rules):
             continue
