@@ -90,7 +90,7 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
                 f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
             )
         at_once = Resources().workers
-        # A process compiles several kinds, because they share device functions.
+        # A process compiles several kinds, because they share kernels.
         jobs = [(level, kinds[place::at_once]) for level in levels for place in range(min(at_once, len(kinds)))]
         with ThreadPoolExecutor(at_once) as pool:
             compiled = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
@@ -140,9 +140,8 @@ def _wheel(*arguments: str | Path) -> None:
 _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
-# Columns with missing values: the number `a`, in a table without the category; the number and the category; or the
-# category alone. Bytes with missing values are routed as float32 with missing values, so tables of float32 are made
-# with "category" only.
+# Columns with missing values: the number `a`, in a table without the category; `a` and the category; or the category
+# alone. Bytes with missing values are routed as float32, so float32 itself is tried with the last only.
 _GAPS = ("number", "both", "category")
 # Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Options of a
 # single family are in Family.variants.

@@ -24,7 +24,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import LEFT_OUT, SEQUENCES
 from bigforest.kernels.common.layout import LEAF, LevelLists
 from bigforest.kernels.common.midpoint import midpoints
-from bigforest.kernels.common.rng import draw_rows, stream_key
+from bigforest.kernels.common.rng import draw_rows, stream_key, to_fraction
 from bigforest.kernels.refine.grow import (
     BINS,
     GAPS,
@@ -106,7 +106,8 @@ def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArr
 
 def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Return a mask of the rows that the stage uses if it uses the share `share` of the table."""
-    return (row_random(store, config, rows, _SAMPLE) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    sampled: NDArray[np.bool_] = to_fraction(row_random(store, config, rows, _SAMPLE)) < share
+    return sampled
 
 
 def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:

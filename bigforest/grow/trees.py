@@ -26,7 +26,7 @@ from bigforest.grow.feature_kinds import Features
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.layout import LEAF, Codes, LevelLists, RowMajorCodes, Terms
 from bigforest.kernels.common.midpoint import midpoints
-from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
+from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key, to_fraction
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.predict.route_codes import (
     CodeScratch,
@@ -71,7 +71,7 @@ def tree_arrays(
     """Return the columns of the forest table for trees `nodes` that were grown on codes of `dictionaries`.
 
     pool        directions and thresholds of oblique nodes; None for other trees
-    thresholds  thresholds of the nodes; None to take the midpoints of the neighbouring values
+    thresholds  thresholds of all nodes; None to take the midpoints of the neighbouring values, except in oblique nodes
     subsets     data of the nodes for missing values and categories; None without these
     scale       offset and step of regression targets, see TargetSpec
 
@@ -80,8 +80,8 @@ def tree_arrays(
     size = nodes.feature.size
     roots = np.flatnonzero(nodes.depth == nodes.depth[0])
     root = np.repeat(roots, np.diff(np.append(roots, size)))
-    exact_thresholds = pool.threshold if pool is not None else thresholds
-    threshold = np.empty(size) if exact_thresholds is None else exact_thresholds.copy()
+    known = pool.threshold if thresholds is None and pool is not None else thresholds
+    threshold = np.empty(size) if known is None else known.copy()
     weight, gain, value = np.empty(size, np.uint64), np.empty(size), np.empty(size)
     default_left = np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
@@ -138,7 +138,7 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
     below, above = ends
     random = draw_rows(stream_key(seed, PURPOSE_THRESHOLD, tree, 0), numbers)
     with np.errstate(over="ignore", invalid="ignore"):
-        share = (random >> np.uint64(11)) * 2.0**-53
+        share = to_fraction(random)
         drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
     return np.where((below <= drawn) & (drawn < above), drawn, below)
 

@@ -34,7 +34,14 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec, max_bag_weight
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.execution.process_cache import ProcessCache
-from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
+from bigforest.kernels.common.rng import (
+    PURPOSE_BAG,
+    PURPOSE_HELD_OUT,
+    PURPOSE_WEIGHT,
+    draw_rows,
+    stream_key,
+    to_fraction,
+)
 from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -127,7 +134,7 @@ class Sampler:
         return np.concatenate([self._bag_in_block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
     def _bag_in_block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
-        """Return the same as `block`, from the draws of the tree."""
+        """Return `block`, from the draws of the tree."""
         span = block_span(self.store.rows, block)
         if draws is None:
             return np.ones(len(span), np.uint16)
@@ -183,7 +190,7 @@ class Sampler:
         key = stream_key(self.config.seed, PURPOSE_WEIGHT, tree, 0)
         random = draw_rows(key, (drawn + first).astype(np.uint64))
         exact = multiplicity[drawn] * (weight[drawn] / spec.search)
-        rounded[drawn] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
+        rounded[drawn] = np.floor(exact + to_fraction(random)).clip(1.0, most)
         return rounded
 
     def block_search_weights(self, tree: int, block: int) -> NDArray[np.uint16]:
@@ -222,7 +229,7 @@ def left_out_share(store: Store, config: TrainConfig) -> float:
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
-    """Return which rows from `start` to before `stop` are held out, bool [rows]; None without `calibration`."""
+    """Return a mask of the held-out rows from `start` to before `stop`, bool [rows]; None without `calibration`."""
     if config.calibration is None:
         return None
     whole_groups = config.group is not None and store.spec.group is not None
@@ -235,9 +242,9 @@ def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDA
 
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Return which of the rows, or groups, with these numbers are held out, bool; each with probability `share`."""
-    random = draw_rows(stream_key(0, PURPOSE_HELD_OUT, 0, 0), numbers)
-    return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    """Return a mask of the rows, or groups, with these numbers that are held out, each with probability `share`."""
+    held: NDArray[np.bool_] = to_fraction(draw_rows(stream_key(0, PURPOSE_HELD_OUT, 0, 0), numbers)) < share
+    return held
 
 
 def unknown_bags(config: TrainConfig) -> ConfigError:
@@ -350,9 +357,9 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
     has at most one more draw per class, because the draws of each class are rounded, and at least 1. With groups, or
     without bootstrap, the bound is the number of all rows.
     """
-    draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
         return rows
+    draws = bag_size(rows, config)
     spare = classes if config.draws_by_class else 0
     expected = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
     return min(rows, min(draws, expected) + spare)
