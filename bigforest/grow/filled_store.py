@@ -6,10 +6,10 @@ others. So if the mean is a value of the feature or lies within a bin, missing c
 there is none, the number just below all finite values; if that is not finite, the mean. If only one finite value or bin
 occurs, 0 takes the place of the mean, or 1 if its lowest value is 0. Without finite values, missing cells get 0.
 
+    values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
+
 A table to predict may have missing values of a feature that has none in the training table. These cells get the mean of
 the first training rows, as float32 (`usual_value`).
-
-    values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
 
 Each level of a category gets a number (`level_values`), from a mean over its rows. It is the mean target in regression,
 the share of the second of two classes, and with more classes the mean coefficient of the class in the first principal
@@ -183,7 +183,8 @@ def fill_of(store: Store, feature: int) -> float:
     low, high, codes = store.low(feature)[1:], store.high(feature)[1:], _finite_codes(store, feature)
     if not codes:
         return 0.0
-    fill = mean = float(not low[codes[0] - 1]) if len(codes) == 1 else _mean(store, feature, codes, store.rows)
+    other = 1.0 if low[codes[0] - 1] == 0.0 else 0.0
+    fill = mean = other if len(codes) == 1 else _mean(store, feature, codes, store.rows)
     at = int(np.searchsorted(high, fill))
     with np.errstate(over="ignore"):  # beyond the largest number is infinity
         while at < low.size and low[at] <= fill:

@@ -320,7 +320,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     store, config = sampler.store, sampler.config
     bags = [sampler.bag(tree) for tree in trees]
     call = TreeCall(sampler, trees.start, shared.features, shared.by_row, _rows_of_bags(shared, trees, bags))
-    grown = family.grow(call, shared.family)
+    grown = family.grow(call, shared.family_data)
     del call  # frees memory that the leaves need
     rules = cut_rules(config)
     grown = grown if rules is None else cut_whole(grown, rules)
@@ -378,17 +378,17 @@ def leaves_of(
 class SharedInputs(NamedTuple):
     """Data that all trees of a forest growing in memory share.
 
-    by_row  codes of the table, row by row
-    family  result of Family.shared
-    header  header of the files of the forest, with levels
-    view    codes, for routing rows
+    by_row       codes of the table, row by row
+    family_data  result of Family.shared
+    header       header of the files of the forest, with levels
+    view         codes, for routing rows
     """
 
     sampler: Sampler
     by_row: RowMajorCodes
     rules: Rules
     target: ClassTarget | RegressionTarget
-    family: Any
+    family_data: Any
     features: Features
     header: Header
     view: CodeView
@@ -403,16 +403,19 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
 
     def make() -> SharedInputs:
         keep_freed()
-        coded, by_row = family_of(config).codes(store)
-        classes = len(coded.spec.target.classes)
-        criterion = criterion_of(config)
-        zero = criterion.zero(coded.spec.target)
-        target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(coded.target, zero)
-        family = family_of(config).shared(coded, config)
-        rules = rules_of(coded, config)
-        view = code_view(coded.codes, by_row)
-        features, header = Features.of(coded, config), Header(coded.spec, config, coded.levels())
-        return SharedInputs(Sampler(coded, config), by_row, rules, target, family, features, header, view)
+        family, criterion = family_of(config), criterion_of(config)
+        coded, by_row = family.codes(store)
+        classes, zero = len(coded.spec.target.classes), criterion.zero(coded.spec.target)
+        return SharedInputs(
+            Sampler(coded, config),
+            by_row,
+            rules_of(coded, config),
+            ClassTarget(classes, criterion.table) if classes else RegressionTarget(coded.target, zero),
+            family.shared(coded, config),
+            Features.of(coded, config),
+            Header(coded.spec, config, coded.levels()),
+            code_view(coded.codes, by_row),
+        )
 
     return _shared_inputs.get((store, config), make)
 

@@ -118,7 +118,8 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
 
     Also raise ConfigError for a table that the family cannot split.
 
-    Trees grow in memory if the codes and the growing trees fit together, so that no page of the store is read twice.
+    Trees grow in memory if the codes and the growing trees fit together. Otherwise pages of the store would be dropped
+    and read again.
     """
     family = family_of(config)
     family.check(shape, config)
