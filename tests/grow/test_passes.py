@@ -32,7 +32,7 @@ from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
+from bigforest.grow.out_of_core.row_file import SpilledRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import PLAIN, Shape, TableTraits
@@ -174,7 +174,7 @@ def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> 
         with writing_rows(file, [0], BufferPool()) as add:
             add([], (np.ones(1, np.uint64), none, none + np.uint64(1)))
     with few_files(25):
-        assert load_rows(NodeRows(files, 0), [], 40, (BufferPool(), BufferPool()))[1].size == 40
+        assert load_rows(SpilledRows(files, 0), [], 40, (BufferPool(), BufferPool()))[1].size == 40
 
 
 def flip(path: Path, place: int) -> None:

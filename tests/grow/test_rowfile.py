@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import FormatError
 from bigforest.execution.process_cache import BufferPool
-from bigforest.grow.out_of_core.row_file import NodeItems, NodeRows, load_rows, rows_of, writing_rows
+from bigforest.grow.out_of_core.row_file import NodeItems, SpilledRows, load_rows, spilled_rows, writing_rows
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
 from bigforest.storage.regular_files import DIRECT_UNIT
@@ -83,7 +83,7 @@ def test_load_rows__gives_what_was_written_node_by_node(
         kinds = [*zip(KINDS, columns, strict=True)]
         for number, entry in enumerate(entries):
             total = sum(of_block[entry] for of_block in sizes)
-            rows = rows_of(files, number)
+            rows = spilled_rows(files, number)
             if total == 0:
                 with pytest.raises(FormatError, match="damaged"):  # no node is without rows
                     load_rows(rows, kinds, 10**6, ROOMS)
@@ -106,7 +106,7 @@ def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> 
 
     def read() -> None:
         for number in range(3):
-            load_rows(NodeRows([path], number), kinds, 100, ROOMS)
+            load_rows(SpilledRows([path], number), kinds, 100, ROOMS)
 
     read()
     # Zeros up to a multiple of DIRECT_UNIT follow the rows of a block, and are not read.
@@ -126,7 +126,7 @@ def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
     columns = [0, 2, 0, 0, 1, 0]
     blocks, _ = spread_of(columns, [[2, 3], [1, 4]], 5)
     files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
-    rows = rows_of(files, 0)
+    rows = spilled_rows(files, 0)
     kinds = [*zip(KINDS, columns, strict=True)]
     assert load_rows(rows, kinds, 3, ROOMS)[1].size == 3
     rows.paths[0].unlink()
@@ -158,7 +158,7 @@ def test_writing_rows__to_an_object_store_gives_each_node_its_own_file(
     assert len(list(tmp_path.iterdir())) == 2
     kinds = [*zip(KINDS, columns, strict=True)]
     for number in range(2):
-        rows = rows_of([path], number)
+        rows = spilled_rows([path], number)
         assert rows.number == 0
         found, items = load_rows(rows, kinds, 100, ROOMS)
         assert items.size == [2, 7][number]
@@ -176,7 +176,7 @@ def test_load_rows__where_the_system_reads_less_than_asked(tmp_path: Path, monke
     path = write(tmp_path / "rows", [0, 1], blocks)
     monkeypatch.setattr(os, "preadv", some)
     kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
-    matrices, items = load_rows(NodeRows([path], 1), kinds, 60, ROOMS)
+    matrices, items = load_rows(SpilledRows([path], 1), kinds, 60, ROOMS)
     assert (items & np.uint64(2**32 - 1)).tolist() == expected[0][1][1].tolist()
     for found, right in zip(matrices, expected[0][1][0], strict=True):
         np.testing.assert_array_equal(found, right)
@@ -192,4 +192,4 @@ def test_load_rows__refuses_forged_pieces(start: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: -end.nbytes] + end.tobytes())
     kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
     with pytest.raises(FormatError, match="damaged"):
-        load_rows(NodeRows([path], 0), kinds, 60, ROOMS)
+        load_rows(SpilledRows([path], 0), kinds, 60, ROOMS)

@@ -282,8 +282,8 @@ class ProjectionTable(TableView):
         for at, node in enumerate(nodes):
             if node.feature >= 0:
                 below[at] = self.largest_equivalent(node.feature, below[at : at + 1])[0]
-            if node.cut is not None and node.direction is not None and node.direction.line:
-                below[at] = above[at] = node.cut.code
+            if node.split is not None and node.direction is not None and node.direction.line:
+                below[at] = above[at] = node.split.code
         none = Direction(np.empty(0, np.uint32), np.empty(0))
         directions = [node.direction if node.feature == OBLIQUE and node.direction else none for node in nodes]
         start, feature, weight = terms_of(directions)

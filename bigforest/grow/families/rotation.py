@@ -167,13 +167,12 @@ def project_rows_on(
 def in_terms(tree: TreeArrays, axes: NDArray[np.float64]) -> TreeArrays:
     """Replace the numbers of axes in a tree by their terms."""
     inner = tree.feature != LEAF
-    size = np.zeros(inner.size, np.int64)
-    lengths = np.count_nonzero(axes, axis=1)
-    size[inner] = lengths[tree.feature[inner]]
     if not inner.any():
         return tree
-    features = [np.flatnonzero(axis).astype(np.int32) for axis in axes]
     used = tree.feature[inner]
+    features = [np.flatnonzero(axis).astype(np.int32) for axis in axes]
+    size = np.zeros(inner.size, np.int64)
+    size[inner] = np.count_nonzero(axes, axis=1)[used]
     feature = np.concatenate([features[axis] for axis in used])
     weight = np.concatenate([axes[axis, features[axis]] for axis in used])
     start = np.concatenate([[0], np.cumsum(size)])
@@ -357,9 +356,9 @@ class AxisSearch(FeatureSearch):
     def _histogram(self, feature: int, most: int) -> Histogram:
         return Histogram.on(feature, feature_direction(feature), self.spans, most)
 
-    def cut(self) -> NodeSplit | None:
-        cut = FeatureSearch.cut(self)
-        return None if cut is None else cut._replace(direction=feature_direction(cut.feature))
+    def split(self) -> NodeSplit | None:
+        split = FeatureSearch.split(self)
+        return None if split is None else split._replace(direction=feature_direction(split.feature))
 
 
 @dataclass(frozen=True)

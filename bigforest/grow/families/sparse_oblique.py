@@ -94,12 +94,12 @@ _LARGEST_SCALE = 2.0**500
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
 # Further bytes of a row of a growing tree: projections on two directions 16, scratch for sorting projections 24.
 _PROJECTED = 40
-# Share of the features that have a weight in a direction, without the option `density`.
-_SHARE: dict[str, Callable[[int], float]] = {
-    "rerf": lambda features: 1 / features,
-    "sporf": lambda features: 1 / features,
+# Default of the option `density`, the share of the features with a weight in a direction, by the number of features.
+_DENSITY: dict[str, Callable[[int], float]] = {
+    "rerf": lambda features: 1.0 / features,
+    "sporf": lambda features: 1.0 / features,
     "gaussian": lambda features: 1.0,
-    "very-sparse": lambda features: features**-0.5,
+    "very-sparse": lambda features: 1.0 / math.sqrt(features),  # this form, because the bits decide draws
 }
 
 
@@ -195,7 +195,7 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
 
 
 def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
-    """Return the values of a feature in steps above the smallest one, by the rule of kernels/out_of_core/blocks.py.
+    """Return the values of a feature in steps above the smallest one, as `add_steps` of kernels/out_of_core/blocks.py.
 
     least  smallest value of the feature
     span   range of `step_of`
@@ -207,20 +207,20 @@ def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[
 
 
 def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
-    columns = config.drawn_projections(features)
-    kind, density = config.projection_kind, config.density
-    drawing, cells, chance = PLACED, columns, 0.0
-    if kind == "sporf":
-        cells = max(1, round((density or 1.0 / features) * features * columns))
-    elif kind != "rerf":
-        drawing, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
-        chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
+    columns, kind = config.drawn_projections(features), config.projection_kind
+    density = config.density or _DENSITY[kind](features)
+    if kind == "rerf":
+        way, cells, chance = PLACED, columns, 0.0
+    elif kind == "sporf":
+        way, cells, chance = PLACED, max(1, round(density * features * columns)), 0.0
+    else:
+        way, cells, chance = NORMAL if kind == "gaussian" else CHANCE, 0, density
     if cells > min(_MAX_CELLS, features * columns):
         raise ConfigError(
             f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
             f"lower {api('projections')} or {api('density')}"
         )
-    return Sparse(drawing, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
+    return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> CodeValues:
@@ -333,9 +333,9 @@ class DirectionSearch(HistogramSearch):
             self.pending.append(StepSums(np.arange(self.spans.low.size, dtype=np.uint32)))
         self._draw()
 
-    def cut(self) -> NodeSplit | None:
-        cut = HistogramSearch.cut(self)
-        return None if cut is None else cut._replace(direction=self._known[cut.feature])
+    def split(self) -> NodeSplit | None:
+        split = HistogramSearch.split(self)
+        return None if split is None else split._replace(direction=self._known[split.feature])
 
     def _take(self, probe: Probe, answer: Answer) -> None:
         if isinstance(probe, StepSums):
@@ -453,7 +453,7 @@ def mean_differences(
 
     total, sums  class weights, int64 [classes], and sums of steps, int64 [features, classes]
     """
-    means = draws._replace(by_node=False).means(np.zeros(0, np.uint32), total.size, 0)
+    means = draws._replace(by_node=False).means(np.zeros(0, np.uint32), total.size, 0)  # with room for all differences
     means.sums[:] = sums
     find_differences(means, draws.sparse.scale, total)
     sizes = enumerate(means.size[: int(means.pairs[0])].tolist(), int(draws.sparse.columns))
@@ -483,7 +483,7 @@ class SparseObliqueFamily(ProjectionFamily):
     )
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        terms = features * (config.density or _SHARE[config.projection_kind](features))
+        terms = features * (config.density or _DENSITY[config.projection_kind](features))
         return features if config.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
@@ -496,14 +496,14 @@ class SparseObliqueFamily(ProjectionFamily):
         if shape.extras.filled:
             shared += code_bytes(shape) + 8 * shape.codes
         if config.mean_difference != "none":
-            pairs = _max_pairs(shape, config)
+            pairs = max_pairs(_PAIRINGS[config.mean_difference], shape.classes)
             shared += 8 * shape.codes
             tree += 8 * shape.features * shape.classes
             tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
         return TreeMemory(shared, tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        pairs = _max_pairs(shape, config)
+        pairs = max_pairs(_PAIRINGS[config.mean_difference], shape.classes)
         of_tree = pairs > 0 and config.mean_difference_scope == "tree"
         drawn = config.drawn_projections(shape.features) + pairs
         terms = self.node_terms(shape, config)
@@ -539,12 +539,6 @@ class SparseObliqueFamily(ProjectionFamily):
         draws = sparse_trees(store, sampler.config, context.limits.values).draws
         decoded = decoded._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
         return SparseObliqueTable(store, sampler, context, decoded, draws)
-
-
-def _max_pairs(shape: Shape, config: TrainConfig) -> int:
-    """Return the largest number of differences of class means that a node can have."""
-    pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
-    return 0 if config.mean_difference == "none" else pairs
 
 
 FAMILIES = (SparseObliqueFamily(),)

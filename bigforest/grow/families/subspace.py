@@ -424,7 +424,7 @@ class SubspaceSearch(NodeSearch):
         except StopIteration as end:
             self.pending, self._found = [], end.value
 
-    def cut(self) -> NodeSplit | None:
+    def split(self) -> NodeSplit | None:
         return self._found
 
     @staticmethod

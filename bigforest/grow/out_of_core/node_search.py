@@ -96,7 +96,7 @@ class NodeSearch(ABC):
         """Take the answers to `pending`, in order, and make new requests."""
 
     @abstractmethod
-    def cut(self) -> NodeSplit | None:
+    def split(self) -> NodeSplit | None:
         """Return the split; None for a leaf. To be called when no request is pending."""
 
 
@@ -230,7 +230,7 @@ class HistogramSearch(NodeSearch):
         """Return the orders in which a column is split: the number of each, and the statistics before all buckets."""
         return [(number, 0)]
 
-    def cut(self) -> NodeSplit | None:
+    def split(self) -> NodeSplit | None:
         scorer = self.scorer
         if scorer.best is None:
             return None
@@ -470,30 +470,30 @@ class FeatureSearch(HistogramSearch):
             return [(2 * number, 0)]
         return [(2 * number, self._missing[number]), (2 * number + 1, 0)]
 
-    def cut(self) -> NodeSplit | None:
-        cut = HistogramSearch.cut(self)
-        if cut is None:
+    def split(self) -> NodeSplit | None:
+        split = HistogramSearch.split(self)
+        if split is None:
             return None
-        feature, missing_last = divmod(cut.feature, 2)
-        cut = cut._replace(feature=feature)
+        feature, missing_last = divmod(split.feature, 2)
+        split = split._replace(feature=feature)
         if self.context.features.kinds[feature] == CATEGORY:
-            return self._cut_levels(cut)
+            return self._list_levels(split)
         if feature not in self._missing:
-            return cut
-        if cut.code == 0:  # missing values alone, which go right
+            return split
+        if split.code == 0:  # missing values alone, which go right
             whole = self.scorer.stats.moved(self.scorer.total, self.scorer.centre)
-            return NodeSplit(feature, AFTER_ALL - 1, whole - cut.left, MISSING_RIGHT, SEEN_RIGHT)
+            return NodeSplit(feature, AFTER_ALL - 1, whole - split.left, MISSING_RIGHT, SEEN_RIGHT)
         if missing_last:
-            return cut._replace(way=MISSING_RIGHT, missing=SEEN_RIGHT)
-        return cut._replace(missing=SEEN_LEFT)
+            return split._replace(way=MISSING_RIGHT, missing=SEEN_RIGHT)
+        return split._replace(missing=SEEN_LEFT)
 
-    def _cut_levels(self, cut: NodeSplit) -> NodeSplit:
-        """Convert a cut of the order of levels, after place `cut.code`, to the list of levels of the lighter side."""
+    def _list_levels(self, split: NodeSplit) -> NodeSplit:
+        """Convert a split of the order of levels after place `split.code` to the list of levels of the lighter side."""
         assert self._levels is not None
         levels, places = self._levels
         scorer = self.scorer
-        right = 2 * scorer.stats.weight(cut.left) >= scorer.stats.weight(scorer.total)
-        listed = np.zeros(self.context.features.codes[cut.feature], np.bool_)
-        listed[levels[(places > cut.code) == right]] = True
+        right = 2 * scorer.stats.weight(split.left) >= scorer.stats.weight(scorer.total)
+        listed = np.zeros(self.context.features.codes[split.feature], np.bool_)
+        listed[levels[(places > split.code) == right]] = True
         bits = np.packbits(listed, bitorder="little")
-        return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)
+        return split._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)

@@ -45,7 +45,7 @@ from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, t
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.out_of_bag import SplitFiles, keeping_splits, split_types, write_left_out
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, request
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
+from bigforest.grow.out_of_core.row_file import SpilledRows, load_rows, spilled_rows
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, files_of_subtree, root_key, write_subtree
 from bigforest.grow.trees import TreeRows
@@ -147,7 +147,7 @@ def grow_subtree_task(
     rooms: tuple[BufferPool, BufferPool],
     tree: int,
     node: UpperNode,
-    rows: NodeRows,
+    rows: SpilledRows,
     path: Path,
 ) -> int:
     """Task: grow the subtree below a small node from its rows, and write it to `path`. Return its number of nodes.
@@ -193,10 +193,10 @@ def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitRespons
 
 def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[SplitResponse]) -> None:
     """Grow the subtrees below all small nodes, the largest first so that tasks end together. Record their sizes."""
-    work: list[tuple[UpperTree, int, NodeRows]] = []
+    work: list[tuple[UpperTree, int, SpilledRows]] = []
     for top, response in zip(tops, spilled, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
-        work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
+        work += [(top, entry, spilled_rows(files, number)) for number, entry in enumerate(top.small())]
     work.sort(key=lambda task: -task[0].stats.rows(task[0].nodes[task[1]].total))
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
     shared = (passes.table, {top.tree: top.tree_data for top in tops}, (BufferPool(), BufferPool()))

@@ -215,23 +215,24 @@ def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
     return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, tree_data, *asked, None))
 
 
-def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
+def _splits(split_nodes: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
     """Pack the splits of nodes, given as (entry, node). Also return their directions; None for splits on features."""
-    nodes = [node for _, node in split]
-    cuts = [node.cut for node in nodes if node.cut is not None]
-    lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
+    nodes = [node for _, node in split_nodes]
+    found = [node.split for node in nodes if node.split is not None]
+    lists = [np.empty(0, np.uint8) if split.listed is None else split.listed for split in found]
     sizes = np.array([listed.size for listed in lists], np.uint64)
     splits = Splits(
-        node=np.array([entry for entry, _ in split], np.uint32),
-        column=np.array([cut.feature if kind == CODES else at for at, cut in enumerate(cuts)], np.uint32),
-        cut=np.array([cut.code for cut in cuts], kind.dtype),
+        node=np.array([entry for entry, _ in split_nodes], np.uint32),
+        column=np.array([split.feature if kind == CODES else at for at, split in enumerate(found)], np.uint32),
+        cut=np.array([split.code for split in found], kind.dtype),
         left=np.array([node.left for node in nodes], np.uint32),
         right=np.array([node.right for node in nodes], np.uint32),
-        way=np.array([cut.way for cut in cuts], np.uint8),
+        way=np.array([split.way for split in found], np.uint8),
         start=np.cumsum(sizes, dtype=np.uint64) - sizes,
         listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
     )
-    return splits, None if kind == CODES else terms_of([cut.direction for cut in cuts if cut.direction is not None])
+    directions = [split.direction for split in found if split.direction is not None]
+    return splits, None if kind == CODES else terms_of(directions)
 
 
 def _pack_probes(

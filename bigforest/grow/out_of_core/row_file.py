@@ -137,21 +137,21 @@ def row_nodes(
         yield take, keep
 
 
-class NodeRows(NamedTuple):
-    """Rows of a node: the rows of node `number` in each file of `paths`, in the order of the files."""
+class SpilledRows(NamedTuple):
+    """Rows of a small node in scratch: those of node `number` in each file of `paths`, in the order of the files."""
 
     paths: list[Path]
     number: int
 
 
-def rows_of(files: Sequence[Path], number: int) -> NodeRows:
-    """Return where the rows of node `number` are, counted among the nodes that each of the files has.
+def spilled_rows(files: Sequence[Path], number: int) -> SpilledRows:
+    """Return the rows of node `number`, counted among the nodes that each of the files has.
 
     Files in an object store can only be fetched whole, so there each node has a file of its own.
     """
     if any(map(is_remote, files)):
-        return NodeRows([_node_file(path, number) for path in files], 0)
-    return NodeRows(list(files), number)
+        return SpilledRows([_node_file(path, number) for path in files], 0)
+    return SpilledRows(list(files), number)
 
 
 def _node_file(path: Path, number: int) -> Path:
@@ -221,7 +221,7 @@ def _align(words: int, room: BufferPool) -> NDArray[np.uint64]:
 
 
 def load_rows(
-    rows: NodeRows, kinds: Sequence[Matrix], most: int, rooms: tuple[BufferPool, BufferPool]
+    rows: SpilledRows, kinds: Sequence[Matrix], most: int, rooms: tuple[BufferPool, BufferPool]
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """Read the rows of a node: read-only matrices [columns, rows] of these types, and items, numbered from 0.
 

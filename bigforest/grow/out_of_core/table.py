@@ -127,9 +127,9 @@ class TableView(ABC):
     def _grown_pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """Yield the pieces of a tree before it is cut.
 
-        entries of the upper part, in preorder     0  1  3  4  2           3 and 2 are subtrees of 3 and 9 nodes
+        entries of the upper part, in preorder     0  1  3  4  2       3 and 2 are subtrees of 3 and 9 nodes
         numbers in the whole tree                  0  1  2  5  6
-        pieces                                     [0 1] [2 3 4] [5] [6 ... 14]
+        pieces, as numbers                         [0 1] [2 3 4] [5] [6 ... 14]
         """
         order = list(top.preorder())
         sizes = np.array([top.sizes.get(entry, 1) for entry in order], np.int64)

@@ -76,7 +76,7 @@ class UpperNode:
     constant      bool [columns], True for columns known to be constant in the node
     small         True if the subtree of the node is grown in memory
     search        the search for the split; None once it has ended
-    cut           the split; None for a leaf, and until the node is split
+    split         the split; None for a leaf, and until the node is split
     left, right   entries of the children
     below, above  largest code or projection that went left, and smallest that went right. Both are 0 if levels are
                   listed; `above` is 0 if only missing values went right
@@ -88,7 +88,7 @@ class UpperNode:
     constant: NDArray[np.bool_]
     small: bool = False
     search: NodeSearch | None = None
-    cut: NodeSplit | None = None
+    split: NodeSplit | None = None
     left: int = 0
     right: int = 0
     below: float = 0
@@ -97,14 +97,14 @@ class UpperNode:
     @property
     def direction(self) -> Direction | None:
         """Direction that the node is split on; None for a feature in codes, and for a leaf."""
-        return None if self.cut is None else self.cut.direction
+        return None if self.split is None else self.split.direction
 
     @property
     def feature(self) -> int:
         """Feature that the node is split on, as in CodeTree; -1 if it is not split."""
-        if self.cut is None or self.cut.direction is None:
-            return -1 if self.cut is None else self.cut.feature
-        return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
+        if self.split is None or self.split.direction is None:
+            return -1 if self.split is None else self.split.feature
+        return int(self.split.direction.feature[0]) if self.split.direction.is_feature else OBLIQUE
 
 
 class UpperTree:
@@ -161,15 +161,15 @@ class UpperTree:
         children, or make it a leaf."""
         node = self.nodes[entry]
         node.search = search if search.pending else None
-        node.cut = cut = None if search.pending else search.cut()
+        node.split = split = None if search.pending else search.split()
         node.constant = search.constant
-        if cut is None:
+        if split is None:
             return
         self.newest.append(entry)
         with np.errstate(over="ignore"):
             key_l, key_r = scramble(node.key ^ LEFT), scramble(node.key ^ RIGHT)
-        node.left = self._add(key_l, node.depth + 1, cut.left, node.constant, start)
-        node.right = self._add(key_r, node.depth + 1, node.total - cut.left, node.constant, start)
+        node.left = self._add(key_l, node.depth + 1, split.left, node.constant, start)
+        node.right = self._add(key_r, node.depth + 1, node.total - split.left, node.constant, start)
 
     def record_routed(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
         """Record that rows were routed through the newest splits. Return the files that are not needed any more.
@@ -181,8 +181,8 @@ class UpperTree:
             return []
         for entry, left, right in zip(self.newest, below.tolist(), above.tolist(), strict=True):
             node = self.nodes[entry]
-            if node.cut is not None and node.cut.listed is None:
-                alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
+            if node.split is not None and node.split.listed is None:
+                alone = node.split.way == MISSING_RIGHT and right == AFTER_ALL
                 node.below, node.above = left, 0 if alone else right
         self.newest = []
         past, self.row_nodes = self.row_nodes, dict(row_nodes)
@@ -195,7 +195,7 @@ class UpperTree:
             entry = waiting.pop()
             yield entry
             node = self.nodes[entry]
-            if node.cut is not None:
+            if node.split is not None:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
@@ -209,7 +209,7 @@ class UpperTree:
         codes = [(node.below, node.above) if self.context.kind == CODES else (0, 0) for node in nodes]
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
-            right=np.array([number[node.right] if node.cut is not None else 0 for node in nodes], np.uint32),
+            right=np.array([number[node.right] if node.split is not None else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
             left_code=np.array([below for below, _ in codes], np.uint32),
             right_code=np.array([above for _, above in codes], np.uint32),
@@ -221,11 +221,11 @@ class UpperTree:
         """Return the data of the skeleton for missing values and categories; None if features are plain."""
         if self.context.features.plain:
             return None
-        cuts = [self.nodes[entry].cut for entry in self.preorder()]
-        lists = [np.empty(0, np.uint8) if cut is None or cut.listed is None else cut.listed for cut in cuts]
+        splits = [self.nodes[entry].split for entry in self.preorder()]
+        lists = [np.empty(0, np.uint8) if split is None or split.listed is None else split.listed for split in splits]
         levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")).astype(np.uint32) for listed in lists]
         return Subsets(
-            missing=np.array([UNSEEN if cut is None else cut.missing for cut in cuts], np.uint8),
+            missing=np.array([UNSEEN if split is None else split.missing for split in splits], np.uint8),
             size=np.array([subset.size for subset in levels], np.uint32),
             level=np.concatenate(levels),
             used=np.array([sum(subset.size for subset in levels)], np.uint64),
