@@ -56,9 +56,10 @@ class Node(NamedTuple):
 class BestSplit(NamedTuple):
     """The best split found so far in a node.
 
-    split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
-           sides, and sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
-           regression their sums). feature is -1 if no split was found.
+    split  int64 [number, code, sq_l, w_l, sq_r, w_r], see FEATURE to W_R above. Codes up to `code` go left; w_l, w_r
+           are the weights of the sides, and sq_l, sq_r their sums of squared class weights (for entropy and error their
+           scores, for regression their sums). number is 2 * feature, plus 1 if missing values come last; for
+           projections the number of the direction; -1 if no split was found.
     bar    float64 [1], a split with a lower score needs no exact comparison. It is NEAR times the score of this split
            in the scale of the criterion, or more if a batch has a higher score (scan/features.py). Not used with
            ScoreScratch.
@@ -193,26 +194,26 @@ def most_buckets(rows: int) -> int:
 
 
 @inlined
-def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
+def take_split(split, number, code, sq_l, w_l, sq_r, w_r):
     """Write the entries of BestSplit.split."""
-    split[FEATURE], split[CODE] = feature, code
+    split[FEATURE], split[CODE] = number, code
     split[SQ_L], split[W_L] = sq_l, w_l
     split[SQ_R], split[W_R] = sq_r, w_r
 
 
 @inlined
-def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-    """Make this split the best if it is better, or equal with a lower code of the same feature.
+def offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
+    """Make this split the best if it is better, or equal with a lower code of the same number.
 
-    Of equal splits on different features, the one offered first is kept. Return True if the split was taken.
+    Of equal splits with different numbers, the one offered first is kept. Return True if the split was taken.
     """
     split = best.split
     if split[FEATURE] >= 0:
         sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
-        later = feature != split[FEATURE] or code > split[CODE]
+        later = number != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return False
-    take_split(split, feature, code, sq_l, w_l, sq_r, w_r)
+    take_split(split, number, code, sq_l, w_l, sq_r, w_r)
     return True
 
 

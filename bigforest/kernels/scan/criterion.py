@@ -59,8 +59,9 @@ def prepare(node, two):
 
 @inlined
 def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
-    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high. Call `prepare` before.
+    """Offer every threshold of a feature. Call `prepare` before.
 
+    low, high                smallest and largest of the codes of the rows, work.codes[:n]; low < high
     number                   int64, becomes best.split[FEATURE]
     two, many, scores, sums  fields of CriterionScratch
     """

@@ -144,14 +144,14 @@ def reaches_many(sq_l, w_l, sq_r, w_r, bar):
 
 
 @helper
-def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
+def offer_many(min_leaf, number, code, sq_l, w_l, sq_r, w_r, best):
     """Offer a split by its int64 sums; `best` is updated if the split is taken."""
-    if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+    if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
         best.bar[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
 
 @helper
-def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, left):
+def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, left):
     """Offer every boundary between different codes of the sorted keys[begin:end], starting at the end.
 
     left             class weights before `end`; overwritten
@@ -174,16 +174,16 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
         w_l -= m
         key = keys[end - ONE - i]
         if key >> SHIFT32 != code and reaches_many(sq_l, w_l, sq_r, weight - w_l, bar):
-            offer_many(min_leaf, feature, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
+            offer_many(min_leaf, number, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
             bar = best.bar[0]
 
 
 @inlined
-def walk_all_many(end, node, min_leaf, feature, best, keys, left):
+def walk_all_many(end, node, min_leaf, number, best, keys, left):
     """Offer every boundary of the sorted keys[:end] of a node. Rows that have no key have the code of keys[0]."""
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
-    walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
+    walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, number, best, keys, left)
 
 
 @inlined
@@ -235,10 +235,10 @@ def bound_many(before, after, total, weight):
 
 
 @inlined
-def walk_bucket_many(b, begin, end, stride, node, min_leaf, feature, best, work, many):
+def walk_bucket_many(b, begin, end, stride, node, min_leaf, number, best, work, many):
     """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
     w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
-    walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work.keys, many.left)
+    walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, work.keys, many.left)
 
 
 @inlined
@@ -266,7 +266,7 @@ def histogram_many(low, shift, items, codes, stride, classes, hist):
 
 
 @helper
-def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, many, projected):
+def scan_buckets_many(low, shift, buckets, node, min_leaf, number, best, work, many, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
     projected  ProjectionScratch, whose projections order the rows of an opened bucket; None for a feature
@@ -280,20 +280,20 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
                 code = np.int64(last_code(low, b, shift))
-                offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, weight - w_l, best)
+                offer_many(min_leaf, number, code, sq_l, w_l, sq_r, weight - w_l, best)
     if shift > np.uint32(0):
         end, all_classes = stride * classes, hist[stride * classes :]
         for b in range(buckets):
             work.bound[b] = -1.0
             if all_classes[b + ONE] - all_classes[b] > np.uint32(1):
                 work.bound[b] = bound_many(hist[b:end:stride], hist[b + ONE : end : stride], node.total, weight)
-        arguments = (stride, node, min_leaf, feature, best, work, many)
-        open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, feature, best, work, projected)
+        arguments = (stride, node, min_leaf, number, best, work, many)
+        open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, number, best, work, projected)
 
 
 @inlined
-def scan_many(low, high, node, min_leaf, feature, best, work, many):
-    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high."""
+def scan_many(low, high, node, min_leaf, number, best, work, many):
+    """Offer every threshold of a feature, as `scan_codes` (criterion.py)."""
     n, span = np.uint64(node.items.size), np.uint64(high - low)
     # Few codes get a bucket each, which is never opened: a bucket of several codes might have nearly all rows, such as
     # all zeros, and opening it would sort them.
@@ -311,8 +311,8 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
                 at += np.uint64(work.codes[i] != low)
             work.keys[ZERO] = as_key(low, ZERO)  # represents the rows of the smallest code, which stay on the left
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
-            walk_all_many(above + ONE, node, min_leaf, feature, best, work.keys, many.left)
+            walk_all_many(above + ONE, node, min_leaf, number, best, work.keys, many.left)
             return
     shift = np.uint32(0) if bucket_per_code else shift_for(span, many_buckets(n, many))
     first, buckets = buckets_from(low, span, shift)
-    scan_buckets_many(first, shift, buckets, node, min_leaf, feature, best, work, many, None)
+    scan_buckets_many(first, shift, buckets, node, min_leaf, number, best, work, many, None)

@@ -92,7 +92,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
 
 
 @inlined
-def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, work, projected):
+def open_buckets(walk, arguments, low, shift, buckets, items, number, best, work, projected):
     """Offer every boundary inside the buckets whose bound, work.bound[b], reaches the best score.
 
     walk(b, begin, end, *arguments)  an inlined function that offers the boundaries inside bucket b, whose sorted keys
@@ -124,5 +124,5 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
                     order_bucket(projected, begin, end, b << np.uint64(shift), items, work.keys)
                 walk(b, begin, end, *arguments)
                 if projected is not None:
-                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
+                    keep_cut(projected, begin, end, b << np.uint64(shift), number, best)
             begin = end

@@ -148,7 +148,7 @@ def reaches_two(ones_l, w_l, ones, weight, bar):
 
 
 @inlined
-def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
+def offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best):
     """Offer a split by its weights, int64; `best` is updated if the split is taken."""
     w_r = weight - w_l
     if w_l < min_leaf or w_r < min_leaf:
@@ -158,7 +158,7 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
     zeros_r = w_r - ones_r
     sq_l = zeros_l * zeros_l + ones_l * ones_l
     sq_r = zeros_r * zeros_r + ones_r * ones_r
-    if offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+    if offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
         best.bar[0] = score_two(ones_l, w_l, ones, weight) * NEAR
 
 
@@ -214,7 +214,7 @@ def may_be_best(highest, best):
 
 
 @inlined
-def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
+def offer_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two):
     """Offer the splits of a light node that may be the best, after score_light has scored its rows.
 
     highest  result of score_light
@@ -222,11 +222,11 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, 
     slot     uint64, entry of two.left and two.score
     """
     if node.items.size > PAIRED or may_be_best(highest, best):  # saves the call for most features of small nodes
-        open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two)
+        open_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two)
 
 
 @helper
-def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
+def open_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two):
     """Offer the splits of `offer_light`. Open buckets that may have a better split, and offer the splits inside."""
     n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
     row_codes, size, paired, waiting = codes, n, PAIRED, ZERO
@@ -246,7 +246,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
                     offered = code
                     ones_l = np.int64(packed >> _HALF)
                     w_l = ones_l + np.int64(packed & _LOW_HALF)
-                    offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
+                    offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best)
         if not by_row and shift > _ZERO32:
             waiting = push_ranges(first, shift, buckets, left, node, min_leaf, best, waiting, work, two)
         if waiting == ZERO:
@@ -301,27 +301,27 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
 
 
 @inlined
-def scan_light(low, high, node, min_leaf, feature, best, work, two):
-    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high, in a light node."""
+def scan_light(low, high, node, min_leaf, number, best, work, two):
+    """Offer every threshold of a feature, as `scan_codes` (criterion.py), in a light node."""
     n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
     highest = score_light(low, high, n, PAIRED, work.codes, two.add, _ZERO32, node, min_leaf, left, score)
-    offer_light(low, high, highest, node, min_leaf, feature, best, work.codes, ZERO, work, two)
+    offer_light(low, high, highest, node, min_leaf, number, best, work.codes, ZERO, work, two)
 
 
 @inlined
-def scan_two(low, high, node, min_leaf, feature, best, work, two):
-    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high, in any node."""
+def scan_two(low, high, node, min_leaf, number, best, work, two):
+    """Offer every threshold of a feature, as `scan_codes` (criterion.py)."""
     if is_light(node):
-        scan_light(low, high, node, min_leaf, feature, best, work, two)
+        scan_light(low, high, node, min_leaf, number, best, work, two)
     else:
         n, span = np.uint64(node.items.size), np.uint64(high - low)
         shift = _ZERO32 if span < _FEW_CODES else shift_for(span, heavy_buckets(n, *HEAVY_BUCKETS))
         first, buckets = buckets_from(low, span, shift)
-        scan_heavy(first, shift, buckets, node, min_leaf, feature, best, work, two, None)
+        scan_heavy(first, shift, buckets, node, min_leaf, number, best, work, two, None)
 
 
 @helper
-def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
+def walk_two(begin, end, ones_l, w_l, node, min_leaf, number, best, keys):
     """Offer every boundary between different codes of the sorted keys[begin:end].
 
     ones_l, w_l  weight of class 1 and of both classes before `begin`
@@ -336,7 +336,7 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
         w_l += multiplicity
         key = keys[i]
         if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, node.weight, bar):
-            offer_two(ones, node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
+            offer_two(ones, node.weight, min_leaf, number, np.int64(code), ones_l, w_l, best)
             bar = best.bar[0]
 
 
@@ -348,15 +348,15 @@ def ones_and_weight(packed):
 
 
 @inlined
-def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work, two):
+def walk_bucket_two(b, begin, end, node, min_leaf, number, best, work, two):
     """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
     ones_l, w_l = ones_and_weight(two.before[b])
-    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
+    walk_two(begin, end, ones_l, w_l, node, min_leaf, number, best, work.keys)
 
 
 @helper
-def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, projected):
-    """Offer every threshold of `feature` in any node, by a histogram of buckets of 2**shift codes from `low` on.
+def scan_heavy(low, shift, buckets, node, min_leaf, number, best, work, two, projected):
+    """Offer every threshold of a feature in any node, by a histogram of buckets of 2**shift codes from `low` on.
 
     projected  ProjectionScratch if codes are made from projections, which order the rows of an opened bucket; None for
                a feature
@@ -392,7 +392,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
         if edge[b] >= best.bar[0]:
             code = np.int64(last_code(low, b, shift))
             ones_l, w_l = ones_and_weight(before[b + ONE])
-            offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
+            offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best)
     if wide:
-        arguments = (node, min_leaf, feature, best, work, two)
-        open_buckets(walk_bucket_two, arguments, low, shift, buckets, node.items, feature, best, work, projected)
+        arguments = (node, min_leaf, number, best, work, two)
+        open_buckets(walk_bucket_two, arguments, low, shift, buckets, node.items, number, best, work, projected)
