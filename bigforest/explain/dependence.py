@@ -257,14 +257,18 @@ def vary_rows(
     classes     codes of the explained classes; (0,) for regression
     individual  number of first rows in `rows` whose own curves are kept
     """
+    from bigforest.kernels.explain.replace import VaryScratch, vary
+
     chosen = np.ascontiguousarray(rows[positions.start : positions.stop])
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
+    replaced = [_replaced(curve, sweep.table) for curve in curves]
+    scratch = [VaryScratch(*(np.empty(each.shape[1], np.uint32) for _ in range(5))) for each in points]
 
     def varied(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], width: int) -> list[NDArray[np.float64]]:
         out = [np.zeros((chosen.size, curve_points.shape[1], width)) for curve_points in points]
         for tree, answer in trees:
-            for curve, curve_points, curve_sums in zip(curves, points, out, strict=True):
-                _vary(tree, answer, sweep.table, curve, chosen, curve_points, curve_sums)
+            for curve_rows, *arrays in zip(replaced, points, scratch, out, strict=True):
+                vary(tree.walked, np.uint64(tree.begin), answer, curve_rows, chosen, *arrays)
         return out
 
     out = [curve_sums / sweep.stock.tree_count for curve_sums in varied(sweep.trees(), len(sweep.classes))]
@@ -319,27 +323,12 @@ def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArra
     return np.where(np.isnan(values), 0, upper)
 
 
-def _vary(
-    tree: LoadedTree,
-    answer: NDArray[np.float64],
-    table: RowTable,
-    curve: Curve,
-    rows: NDArray[np.uint32],
-    points: NDArray[np.uint32],
-    out: NDArray[np.float64],
-) -> None:
-    """Add the predictions of a tree at the points of each row to `out`, float64 [rows, points of a row, classes].
-
-    points  see `_points_of`
-    """
-    from bigforest.kernels.explain.replace import VaryScratch, vary
-
+def _replaced(curve: Curve, table: RowTable) -> Any:
+    """Return the rows with the points of a curve in place of their values, as Replaced of kernels/explain/step.py."""
     values, column_of = table.values(), table.column_of
     varied = [at for at, place in enumerate(curve.places) if place in column_of]
     columns = np.array([column_of[curve.places[at]] for at in varied], np.uint64)
-    replaced = replace_columns(values, curve.points.T[varied].astype(values.dtype, order="C"), columns, 0)
-    scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
-    vary(tree.walked, np.uint64(tree.begin), answer, replaced, rows, points, scratch, out)
+    return replace_columns(values, curve.points.T[varied].astype(values.dtype, order="C"), columns, 0)
 
 
 def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.float64], kept: int) -> CurveSums:
