@@ -7,7 +7,7 @@ occur in training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice, pairwise
@@ -36,7 +36,7 @@ from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.sizes import USUAL
 from bigforest.progress import watching
-from bigforest.source.in_memory import SparseRows, is_missing, series_of
+from bigforest.source.in_memory import SparseRows, has_named_columns, is_matrix, is_missing, is_sparse, series_of
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.source.spool import unnested
@@ -359,18 +359,28 @@ def open_rows(
     also: Iterable[str] = (),
     texts: Iterable[str] = (),
     kept: Iterable[str] = (),
+    excluded: Collection[str] = (),
     empty: bool = False,
 ) -> Source:
     """Open a table to predict; see `reading_of`. A Source that was opened for the same forest is returned as it is.
 
     texts, kept  further columns of text, and columns whose text is needed, see Reading.
+    excluded     columns that were excluded in training.
     empty        True if the table may have no rows.
+
+    Raises DataError as `open_source`, and for an array with further columns: its names are only their numbers.
     """
     if isinstance(data, Source):
         return data
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
     source = open_source(data, scratch=scratch, memory=memory, reading=reading)
+    further = [name for name in source.schema if not reading.needs(name) and name not in excluded]
+    if further and not _has_names(data) and source.schema.keys() >= set(spec.feature_names):
+        raise DataError(
+            f"the array has {counted(len(further), 'column')} that the forest was not trained on, by number "
+            f"{listed(further, _COLUMNS)}; give the columns of training, or a table whose columns have names"
+        )
     if nested := nested_roles(source.schema, spec):
         whole = {name: FlatColumn(name, dtype) for name, dtype in source.schema.items()}
         with source.unchanged():
@@ -378,6 +388,13 @@ def open_rows(
     return source.retyped(
         {name: pl.Null() for name in _incomparable_features(source.schema, spec) if not source.has_values(name)}
     )
+
+
+def _has_names(data: Any) -> bool:
+    """Return True unless a table, or the first of a pair (X, y), is an array, a list of rows or a sparse matrix."""
+    table = data[0] if isinstance(data, tuple) else data
+    rows = isinstance(table, list) and not has_named_columns(table)
+    return not (rows or is_matrix(table) or is_sparse(table))
 
 
 def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, FeatureMap]:

@@ -282,8 +282,9 @@ def _carry_out(
     plan = _make_or_open_store(folder, data, resources, timer)
     store = plan.store
     # Columns are read with the types of the training table, as in prediction.
-    validation = None if validate is None else open_rows(validate, store.spec, scratch=folder.temporary)
-    if validation is not None:
+    validation = None
+    if validate is not None:
+        validation = open_rows(validate, store.spec, scratch=folder.temporary, excluded=plan.run.exclude)
         check_validation(validation, store.spec)
         tell_of_training(plan.run.location, validate, KNOWN_ROWS, timer)
     config = choose_options(store, plan.config, resources, timer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError, FormatError
@@ -271,3 +274,43 @@ def test_errors_about_options_and_data__are_value_errors() -> None:
     missing = odd.copy()
     missing[0, 0] = None
     assert np.array_equal(forest.predict(odd), forest.predict(missing))
+
+
+WIDE: dict[str, Callable[[NDArray[Any]], Any]] = {
+    "array": lambda cells: cells,
+    "list of rows": lambda cells: cells.tolist(),
+    "sparse": csr_matrix,
+    "pair": lambda cells: (cells, cells[:, 0] > 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_arrays_with_further_columns__are_refused_by_all_functions(tmp_path: Path, kind: str) -> None:
+    """Columns of an array have no names, so the features may be among the further columns."""
+    cells = np.random.default_rng(0).normal(size=(60, 4))
+    forest = bf.train((cells[:, :3], cells[:, 0] > 0.0), trees=2, refine="off")
+    wide, exact = WIDE[kind](cells), WIDE[kind](cells[:, :3])
+    match = "1 column that the forest was not trained on, by number x3"
+    with pytest.raises(DataError, match=match):
+        bf.predict_file(forest, wide, tmp_path / "out.parquet")
+    with pytest.raises(DataError, match=match):
+        forest.explain(wide, parts="dependence")
+    assert bf.predict_file(forest, exact, tmp_path / "out.parquet").rows == 60
+    if kind == "pair":
+        with pytest.raises(DataError, match=match):
+            bf.validate_forest(forest, wide)
+        assert bf.validate_forest(forest, exact).height == 2
+
+
+def test_arrays_with_the_columns_of_training__are_read() -> None:
+    """The target may be a column of the array, and excluded columns are known while the forest is trained."""
+    cells = np.random.default_rng(0).normal(size=(60, 4))
+    cells[:, 2] = cells[:, 0] > 0.0
+    options: dict[str, Any] = {"target": "x2", "task": "classification", "trees": 2, "refine": "off"}
+    forest = bf.train(cells, **options, exclude=["x1"], validate=cells)
+    assert forest.has_validation
+    assert bf.validate_forest(bf.train(cells, **options), cells).height == 2
+    named = pl.DataFrame(cells, schema=["x0", "x1", "x2", "x3"])
+    assert bf.validate_forest(forest, named).height == 2
+    with pytest.raises(DataError, match="not trained on, by number x1"):
+        bf.validate_forest(forest, cells)
