@@ -49,11 +49,16 @@ def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -
     return decrease
 
 
-def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
+def cut_whole(trees: TreeArrays, rules: CutRules, decrease: NDArray[np.float64] | None = None) -> TreeArrays:
+    """Cut whole trees, in memory.
+
+    decrease  float64 [nodes], what the split of each node decreases, any number in leaves; None for the impurity
+    """
     starts, root = trees.starts, trees.root_of
+    decrease = decreases_in_tree(trees, trees.weight[root]) if decrease is None else decrease
     number, inner = np.empty(root.size, np.uint32), np.empty(root.size, np.bool_)
     heap = np.empty(heap_size(int(np.diff(starts).max()), rules), np.int64)
-    cut_trees(starts, trees.right, decreases_in_tree(trees, trees.weight[root]), rules, number, inner, heap)
+    cut_trees(starts, trees.right, decrease, rules, number, inner, heap)
     return cut_nodes(trees, number, inner, number[root + trees.right])
 
 

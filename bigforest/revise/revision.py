@@ -45,7 +45,7 @@ from bigforest.forest.parts import copy_parts, read_span
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.run_file import Choices, MergedForest, Origin, Power, Shrinkage, write_run
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.cut import cut_nodes
+from bigforest.grow.cut import cut_whole
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import MAX_TREES, check_word
 from bigforest.predict.files import tell_of_training
@@ -500,17 +500,14 @@ def prune_forest(
 
 def _prune_part(part: TreeArrays, counts: NDArray[np.int64], *, prune_ties: bool) -> TreeArrays:
     """Prune a part by `counts` of rows of each class, int64 [nodes, classes], and number its nodes again."""
-    from bigforest.kernels.tree.cut import CutRules, cut_trees
+    from bigforest.kernels.tree.cut import CutRules
 
     nodes = part.feature.size
-    root = part.root_of
-    right_child = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
+    codes = np.zeros(nodes, np.uint32)  # codes of thresholds are not written
+    right = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
     correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
     # Entries of leaves, which have no children, are not used.
-    below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[root + right_child]
-    number, inner = np.empty(nodes, np.uint32), np.empty(nodes, np.bool_)
-    rules = CutRules(cost=0.0, ties=prune_ties)
+    below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[part.root_of + right]
     decrease = (below - correct).astype(np.float64)  # decrease of the number of wrong rows by the split
-    cut_trees(part.starts, right_child, decrease, rules, number, inner, np.empty(0, np.int64))
-    codes = np.zeros(nodes, np.uint32)  # codes of thresholds are not written
-    return cut_nodes(part._replace(below=codes, above=codes), number, inner, number[root + right_child])
+    rules = CutRules(cost=0.0, ties=prune_ties)
+    return cut_whole(part._replace(right=right, below=codes, above=codes), rules, decrease)
