@@ -191,8 +191,8 @@ def test_resume__between_the_decision_and_the_end(
         ({"stop_oob": 1.0}, "stop_oob must be at least 0 and below 1, not 1.0"),
         ({"stop_oob": -0.1}, "stop_oob must be"),
         ({"stop_oob": "x"}, "stop_oob must be"),
-        ({"stop_oob": 0.1, "bootstrap": False}, "not exist without bootstrap"),
-        ({"stop_oob": 0.1, "family": "subspace-cap"}, "not exist without bootstrap"),
+        ({"stop_oob": 0.1, "bootstrap": False}, "stop_oob needs bags"),
+        ({"stop_oob": 0.1, "family": "subspace-cap"}, "stop_oob needs bags"),
         ({"stop_oob": 0.1, "replace": False}, "all rows are in every bag"),
     ],
 )
