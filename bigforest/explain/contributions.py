@@ -109,14 +109,14 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     """
     table = job.table
     rules = ContributionRules(name == SHAP, job.classes)
-    settings, (_, step) = repr(rules), _file_shape(job, rules)
+    folder, (_, step) = job.folder.with_settings(rules), _file_shape(job, rules)
     ranges = [range(begin, end) for begin, end in row_ranges(table.rows, step)]
-    job.folder.remove_other_files(name, [part_name(name, rows.start) for rows in ranges])
-    ranges = [rows for rows in ranges if not job.folder.has(part_name(name, rows.start), settings)]
+    folder.remove_other_files(name, [part_name(name, rows.start) for rows in ranges])
+    ranges = [rows for rows in ranges if not folder.has(part_name(name, rows.start))]
     left = sum(map(len, ranges))
     if rules.exact and left:
         _tell_time(job, f"exact contributions of {counted(left, 'row')}", job.seconds(plan) * left / table.rows)
-    shared = (job.sweep(plan), rules, job.folder, name, settings)
+    shared = (job.sweep(plan), rules, folder, name)
     job.over_rows(name, plan, explain_rows, [(rows,) for rows in ranges], shared, table.rows - left)
 
 
@@ -139,12 +139,10 @@ def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) ->
     return float((nodes * points * (1 + len(rules.chosen))).sum() * _POINT_NS / 2) + 1.0
 
 
-def explain_rows(
-    sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, rows: range
-) -> None:
+def explain_rows(sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, rows: range) -> None:
     """Task: write the contributions to the predictions of a range of rows into a file."""
     table = _table(sweep, rules, contributions(sweep, rules, rows), rows)
-    folder.write(part_name(name, rows.start), table, settings)
+    folder.write(part_name(name, rows.start), table)
 
 
 def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contributions:
@@ -285,8 +283,8 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     """
     table = job.table
     rules, rows = ContributionRules(True, job.classes), chosen_rows(job, table.rows)
-    settings = repr((rules, job.options.rows, job.options.sample, job.options.seed))
-    if job.folder.has_all(["interactions", "interaction-pairs"], settings):
+    folder = job.folder.with_settings((rules, job.options.rows, job.options.sample, job.options.seed))
+    if folder.has_all(["interactions", "interaction-pairs"]):
         return
     _, step = _pair_piece(job)
     _tell_time(job, f"interactions in {counted(rows.size, 'row')}", job.seconds(plan))
@@ -294,8 +292,8 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     job.over_rows("interactions", plan, explain_pairs, pieces, (job.sweep(plan), rules))
     size = len(table.used)
     total = np.zeros((size, size, len(rules.chosen)))
-    job.folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total), settings)
-    job.folder.write("interaction-pairs", _pair_table(job, rules, total / max(1, rows.size)), settings)
+    folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total))
+    folder.write("interaction-pairs", _pair_table(job, rules, total / max(1, rows.size)))
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:

@@ -128,12 +128,12 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     rules = ContributionRules(False, job.classes)
     chosen, table = _requested_features(job, local), job.table
     options = job.options
-    settings = repr((rules, chosen, options.grid, options.sample, options.seed, options.individual))
+    folder = job.folder.with_settings((rules, chosen, options.grid, options.sample, options.seed, options.individual))
     single = any(len(features) == 1 for features in chosen)
     names = [name] if single else []
     names += [f"{name}-pairs"] if any(len(features) == 2 for features in chosen) else []
     names += ["individual"] if options.individual and single and not local else []
-    if job.folder.has_all(names, settings):
+    if folder.has_all(names):
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
     curves = [_curve(job, features, rows, local) for features in chosen]
@@ -146,7 +146,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
             if len(curve.places) == width
         ]
         if tables:
-            job.folder.write(name + suffix, pl.concat(tables, how="vertical"), settings)
+            folder.write(name + suffix, pl.concat(tables, how="vertical"))
     if "individual" in names:
         pieces = [
             _table(curve, job, labels, prediction=prediction).with_columns(row=pl.lit(row, pl.UInt64))
@@ -154,7 +154,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
             if len(curve.places) == 1
             for row, prediction in zip(rows.tolist(), each.individual, strict=False)
         ]
-        job.folder.write("individual", pl.concat(pieces), settings)
+        folder.write("individual", pl.concat(pieces))
 
 
 def _requested_features(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:

@@ -99,8 +99,8 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
     MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: irrelevant features get 0 on average, for any number of values and
     any depth.
     """
-    settings = repr(job.options.new_rows)
-    if job.folder.has_all(["unbiased", "unbiased-trees"], settings):
+    folder = job.folder.with_settings(job.options.new_rows)
+    if folder.has_all(["unbiased", "unbiased-trees"]):
         return
     oob, stock = job.oob, job.stock
     spec = job.forest.spec
@@ -113,8 +113,8 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
         "importance": tested.mean(axis=0) if len(tested) else np.full(len(names), np.nan),
         "standard_error": error_over_trees(tested),
     }
-    job.folder.write("unbiased", pl.DataFrame(columns), settings)
-    job.folder.write("unbiased-trees", by_tree(names, decreases), settings)
+    folder.write("unbiased", pl.DataFrame(columns))
+    folder.write("unbiased-trees", by_tree(names, decreases))
 
 
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:

@@ -43,10 +43,10 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
     """
     options, spec = job.options, job.forest.spec
     loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)
-    settings = repr((loss, options.seed, groups, options.new_rows))
+    folder = job.folder.with_settings((loss, options.seed, groups, options.new_rows))
     names = ["permutation", *([] if job.forest.is_regression else ["permutation-classes"])]
     names += [] if job.stage is not None else ["permutation-trees"]
-    if job.folder.has_all(names, settings):
+    if folder.has_all(names):
         return
     rules, group_names = permutation_rules(job, groups, loss), [group.name for group in groups]
     labels = None if job.forest.is_regression else label_series(spec.target)
@@ -57,7 +57,7 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
     else:
         tables = _tables(loss_sums(job, plan, rules), group_names, job.stock.tree_count, labels)
     for name in names:
-        job.folder.write(name, tables[name], settings)
+        folder.write(name, tables[name])
 
 
 def _tables(
@@ -90,8 +90,8 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
     """
     options = job.options
     loss, groups = options.loss_for(job.forest.spec, job.forest.config.criterion), permuted_groups(job)
-    settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
-    if job.folder.has("local", settings):
+    folder = job.folder.with_settings((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
+    if folder.has("local"):
         return
     rules, positions = permutation_rules(job, groups, loss), job.chosen_positions(_SAMPLE)
     rows = rules.oob.table.labelled_rows()[positions]
@@ -103,4 +103,4 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
         "importance": change.reshape(-1),
         "trees": np.repeat(trees, len(groups)),
     }
-    job.folder.write("local", pl.DataFrame(columns), settings)
+    folder.write("local", pl.DataFrame(columns))

@@ -96,9 +96,9 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
                        class. Neighbors of earlier prototypes do not count.
     """
     options, spec = job.options, job.forest.spec
-    settings = repr((options.rows, options.sample, options.seed, options.neighbors))
+    folder = job.folder.with_settings((options.rows, options.sample, options.seed, options.neighbors))
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
-    if job.folder.has_all(names, settings):
+    if folder.has_all(names):
         return
     oob = job.oob
     kept = oob.table.labelled_rows()
@@ -121,7 +121,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
         near = np.where(truth[place] == classes[:, None], proximity, 0.0)
         tables["prototypes"] = _prototype_table(rows, classes, place, near, labels)
     for name in names:
-        job.folder.write(name, tables[name], settings)
+        folder.write(name, tables[name])
 
 
 def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLeaves:
@@ -313,8 +313,8 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
     known   sum of the proximities to rows that have a value: 1 if all have one. If it is 0, nothing is filled.
     """
     options = job.options
-    settings = repr((options.rows, options.sample, options.seed))
-    if job.folder.has("filling", settings):
+    folder = job.folder.with_settings((options.rows, options.sample, options.seed))
+    if folder.has("filling"):
         return
     oob = job.oob
     fillable = _fillable(job, oob.table)
@@ -323,7 +323,7 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     job.over_rows("filling", plan, write_filled_rows, pieces, (oob, leaves, fillable))
-    job.folder.write_pieces("filling", _filling_tables(job, oob, fillable, pieces), settings)
+    folder.write_pieces("filling", _filling_tables(job, oob, fillable, pieces))
 
 
 def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:

@@ -78,9 +78,9 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
 
     `strength-classes` has them for the rows of each class.
     """
-    settings = repr(job.options.new_rows)
+    folder = job.folder.with_settings(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
-    if job.folder.has_all(names, settings):
+    if folder.has_all(names):
         return
     oob, stock = job.oob, job.shrunk
     rows = oob.table.labelled_rows().size
@@ -94,14 +94,14 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
     votes.path.unlink()
     total = Sums._make(sum(arrays) for arrays in zip(*sums, strict=True))
     if job.forest.is_regression:
-        job.folder.write("strength", _number_table(total, steps), settings)
+        folder.write("strength", _number_table(total, steps))
         return
-    job.folder.write("strength", _class_table(total, steps, None), settings)
+    folder.write("strength", _class_table(total, steps, None))
     labels = label_series(job.forest.spec.target).alias("class")
     tables = [
         _class_table(total, steps, k).with_columns(labels.new_from_index(k, len(steps))) for k in range(len(labels))
     ]
-    job.folder.write("strength-classes", pl.concat(tables), settings)
+    folder.write("strength-classes", pl.concat(tables))
 
 
 def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: range) -> None:

@@ -50,8 +50,7 @@ class ExplanationFolder:
         """
         self.path = absolute_path(path)
         self._stamp = stamp
-        self._forest = forest
-        self._rows = rows
+        self._forest, self._rows, self._settings = forest, rows, ""
         self._overwrite = overwrite
         check_flag(overwrite, "overwrite")
         check_output(self.path, _EXPLANATION, overwrite=True)
@@ -65,6 +64,12 @@ class ExplanationFolder:
         """Return the same folder for tables that do not depend on the explained rows."""
         folder = copy(self)
         folder._rows = ""
+        return folder
+
+    def with_settings(self, settings: object) -> ExplanationFolder:
+        """Return the same folder for tables that depend on these options, which their `repr` identifies."""
+        folder = copy(self)
+        folder._settings = repr(settings)
         return folder
 
     def _check_ours(self) -> None:
@@ -92,20 +97,20 @@ class ExplanationFolder:
             f"{api('overwrite')}"
         )
 
-    def has(self, name: str, options: str = "") -> bool:
+    def has(self, name: str) -> bool:
         """Return True if the table exists. Raises OutputExistsError if it has other inputs and `overwrite` is False."""
         path = self.file(name)
         if not path.exists():
             return False
-        if file_mark(path) == self._mark(name, options):
+        if file_mark(path) == self._mark(name):
             return True
         if self._overwrite:
             return False
         raise self._taken_error(path)
 
-    def has_all(self, names: Iterable[str], options: str = "") -> bool:
+    def has_all(self, names: Iterable[str]) -> bool:
         """Return True if all of these tables exist. Raises OutputExistsError, see `has`."""
-        exists = [self.has(name, options) for name in names]
+        exists = [self.has(name) for name in names]
         return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
@@ -119,22 +124,22 @@ class ExplanationFolder:
                 raise self._taken_error(file)
             file.unlink()
 
-    def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:
-        self.write_pieces(name, [table], options)
+    def write(self, name: str, table: pl.DataFrame) -> None:
+        self.write_pieces(name, [table])
 
-    def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
+    def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame]) -> None:
         """Write a table from one or more pieces. Undefined numbers (nan) become null."""
         remove_half_made_as(self.file(name))
         defined = (piece.with_columns(pl.col(pl.Float64).fill_nan(None)) for piece in pieces)
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in defined)
         with write_durably(self.file(name)) as temporary, same_run(self._stamp):
-            write_pieces(temporary, tables, self._mark(name, options), compression="zstd", compression_level=1)
+            write_pieces(temporary, tables, self._mark(name), compression="zstd", compression_level=1)
 
     def file(self, name: str) -> Path:
         return self.path / f"{name}.parquet"
 
-    def _mark(self, name: str, options: str) -> dict[str, Any]:
-        made_of = digest(self._forest, self._rows, options)
+    def _mark(self, name: str) -> dict[str, Any]:
+        made_of = digest(self._forest, self._rows, self._settings)
         return {"version": VERSION, "kind": KIND, "table": name, "forest": self._forest, "made_of": made_of}
 
 

@@ -74,8 +74,8 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
                    shares).
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
-    settings, folder = repr(job.options.rules), job.folder.without_rows()
-    if folder.has_all(names, settings):
+    folder = job.folder.without_rows().with_settings(job.options.rules)
+    if folder.has_all(names):
         return
     spec = job.forest.spec
     tables: dict[int, tuple[pl.DataFrame, pl.DataFrame]] = {}
@@ -90,14 +90,14 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     job.over_trees("trees", plan, describe_group, shared, collect)
     lines, leaves = (pl.concat(parts) for parts in zip(*(tables[first] for first in sorted(tables)), strict=True))
     features = spec.feature_names
-    folder.write("trees", lines, settings)
+    folder.write("trees", lines)
     nodes, level, trees, upper, lower = splits.T
     weight = (upper * 2.0**_HALF + lower) * (1.0 if spec.weight is None else spec.weight.step)
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
-    folder.write("tree-features", pl.DataFrame(table), settings)
-    folder.write("tree-pairs", _pair_table(pairs, features), settings)
-    folder.write("rules", _rules(leaves, job), settings)
+    folder.write("tree-features", pl.DataFrame(table))
+    folder.write("tree-pairs", _pair_table(pairs, features))
+    folder.write("rules", _rules(leaves, job))
 
 
 def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:

@@ -49,10 +49,10 @@ def plan_errors(job: ExplainJob) -> SectionPlan:
 
 
 def write_errors(job: ExplainJob, plan: SectionPlan) -> None:
-    settings, errors = repr(job.options.new_rows), np.empty(job.stock.tree_count)
-    if not job.folder.has("errors", settings):
+    folder, errors = job.folder.with_settings(job.options.new_rows), np.empty(job.stock.tree_count)
+    if not folder.has("errors"):
         job.over_trees("errors", plan, tree_errors, (job.stock, job.oob), errors.__setitem__)
-        job.folder.write("errors", pl.DataFrame({"error": errors}), settings)
+        folder.write("errors", pl.DataFrame({"error": errors}))
 
 
 ERRORS = Section("Out-of-bag error of each tree.", plan_errors, write_errors, "out of bag")
