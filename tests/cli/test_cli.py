@@ -68,7 +68,7 @@ def options_of(call: inspect.BoundArguments) -> dict[str, Any]:
 
 def option_names(command: str) -> set[str]:
     """Names of the parameters of a command, as it declares them."""
-    return set(typer.main.get_command(app).commands[command].callback.__annotations__) - {"return"}  # type: ignore[attr-defined]
+    return set(inspect.signature(typer.main.get_command(app).commands[command].callback).parameters)  # type: ignore[attr-defined]
 
 
 def test_train__every_option_is_a_keyword_of_the_function() -> None:
