@@ -29,6 +29,7 @@ from bigforest.forest.run_file import Choice, Power, Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.options.train_config import TrainConfig
+from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
 # Sums of losses are whole numbers of steps; a step is 1 / STEPS.
@@ -79,18 +80,12 @@ def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
 
 
 def losses_by_lambda(
-    store: Store,
-    first: int,
-    votes: OobAccumulator,
-    loss: NumberLoss,
-    held: NDArray[np.bool_] | None,
-    workers: int,
+    store: Store, config: TrainConfig, first: int, votes: OobAccumulator, loss: NumberLoss, workers: int
 ) -> ChoiceLosses:
-    """Return the losses of rows from `first` on, computed on threads.
+    """Return the losses of rows from `first` on, computed on threads. Rows that are held out of all bags do not count.
 
     votes  for each lambda, the votes for the true class; for regression the sum of the predictions
     loss   loss of predicted numbers
-    held   bool [rows], True for rows that are held out of all bags and do not count; None if no rows are held out
     """
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -99,16 +94,11 @@ def losses_by_lambda(
             return log_losses(means)
         return loss.of(store.numbers(start, start + block.voters.size)[used, None], means)
 
-    return _add_losses(store, first, votes, held, workers, losses, votes.votes.shape[1])
+    return _add_losses(store, config, first, votes, workers, losses, votes.votes.shape[1])
 
 
 def losses_by_power(
-    store: Store,
-    first: int,
-    votes: OobAccumulator,
-    powers: tuple[float, ...],
-    held: NDArray[np.bool_] | None,
-    workers: int,
+    store: Store, config: TrainConfig, first: int, votes: OobAccumulator, powers: tuple[float, ...], workers: int
 ) -> ChoiceLosses:
     """Return the log losses of rows with each power, from their votes for all classes; see `losses_by_lambda`."""
     from bigforest.kernels.predict.powers import true_probabilities
@@ -121,14 +111,14 @@ def losses_by_power(
         true_probabilities(block.votes, used, truth, quarters, probability)
         return log_losses(probability)
 
-    return _add_losses(store, first, votes, held, workers, losses, quarters.size)
+    return _add_losses(store, config, first, votes, workers, losses, quarters.size)
 
 
 def _add_losses(
     store: Store,
+    config: TrainConfig,
     first: int,
     votes: OobAccumulator,
-    held: NDArray[np.bool_] | None,
     workers: int,
     losses: Callable[[int, OobAccumulator, NDArray[np.int64]], NDArray[np.float64]],
     tried: int,
@@ -138,6 +128,7 @@ def _add_losses(
     losses  function that returns the losses of used rows, float64 [used rows, tried]. It takes the first row of a
             block, its votes, and the places of the used rows
     """
+    held = held_out_of(store, config, first, first + votes.voters.size)
     step = min(LOSS_ROWS, step_rows(store.spec.target.answer_width))  # so blocks do not depend on the ranges of tasks
 
     def of_block(start: int) -> ChoiceLosses:

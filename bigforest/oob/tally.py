@@ -58,7 +58,6 @@ from bigforest.oob.choice import ChoiceLosses, losses_by_lambda, losses_by_power
 from bigforest.oob.plan import PIECES
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import leaf_votes
-from bigforest.sampling.bags import held_out_of
 from bigforest.storage.array_file import mapped_array
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
@@ -195,9 +194,7 @@ def lambda_losses(inputs: TallyInputs, begin: int, end: int, advance: Advance) -
         _LambdaPiece.of(store, votes.rows(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
     _add_up(inputs, cuts, pieces, advance)
-    return losses_by_lambda(
-        store, begin, votes, inputs.loss, held_out_of(store, inputs.config, begin, end), inputs.workers
-    )
+    return losses_by_lambda(store, inputs.config, begin, votes, inputs.loss, inputs.workers)
 
 
 def tally_range(inputs: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
@@ -206,8 +203,7 @@ def tally_range(inputs: TallyInputs, begin: int, end: int, advance: Advance) -> 
     changes = _tally(inputs, begin, end, accumulator, advance)
     losses = None
     if len(inputs.powers) > 1:
-        held = held_out_of(inputs.store, inputs.config, begin, end)
-        losses = losses_by_power(inputs.store, begin, accumulator, inputs.powers, held, inputs.workers)
+        losses = losses_by_power(inputs.store, inputs.config, begin, accumulator, inputs.powers, inputs.workers)
     if inputs.in_memory:
         return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
