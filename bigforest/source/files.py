@@ -2,7 +2,7 @@
 
 1. Find the files (find.py), which must be of one kind. Folders may be named by columns: `year=2024/part.parquet`.
 2. Parquet files are read in place. Arrow files are first copied to Parquet files in the scratch folder. The type of a
-   column is the common type of all files (common_types.py). If folder names add columns, all rows are copied with them.
+   column is the common type of all files (common_types.py). Columns of folder names have one value for each file.
 3. Text is unpacked and scanned. The type of a column is the type that all values of all files have. All rows are copied
    to Parquet files in the scratch folder, with the columns of folder names.
 """
@@ -14,7 +14,6 @@ import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -42,7 +41,7 @@ from bigforest.source.source import (
     source_of_files,
     unchanged,
 )
-from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_frames, spool_lazy, wide_columns
+from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy, wide_columns
 from bigforest.source.text import FORMS, Scan, with_types
 from bigforest.storage.file_kinds import CODECS, kind_of_file
 from bigforest.storage.paths import as_path, known_folder, local_path, readable
@@ -294,24 +293,26 @@ def _complete(scans: list[Scan], reading: Reading) -> list[str]:
 
 
 def _typed_source(table: _Table, kind: str, scratch: Path, memory: int | None, reading: Reading) -> Source:
-    """Return the Source of Parquet or Arrow files. Parquet files are copied only if the names of their folders add
-    columns, or if Arrow cannot read them."""
-    path, name, files, keys = table
+    """Return the Source of Parquet or Arrow files."""
+    files = table.files
     if kind == "Arrow":
         table.check_spool(memory)
         parts = [_spool_arrow(file, scratch, reading) for file in files]
     else:
         parts = [_open_parquet(file, table, scratch, memory, reading) for file in files]
     schema = common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
-    columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
-    if columns:
-        table.check_spool(memory)
-        whole = _spool_with([part.retyped(schema) for part in parts], columns, scratch, path)
-    else:
-        every = tuple(chain.from_iterable(part.files for part in parts))
-        whole = replace(parts[0], schema=schema, rows=sum(part.rows for part in parts), files=every)
-    spooled = 0 if whole.files == tuple(files) else spool_bytes(table.size)
-    return replace(whole, name=name, spooled=spooled, coded=parts[0].coded)
+    keys = _key_columns(files, schema, table.keys, reading, lambda place, key: parts[place].columns([key]).lazy())
+    place_of = [place for place, part in enumerate(parts) for _ in part.files]
+    every = tuple(file for part in parts for file in part.files)
+    return replace(
+        parts[0],
+        name=table.name,
+        schema=schema | {key.name: key.dtype for key in keys},
+        rows=sum(part.rows for part in parts),
+        files=every,
+        keys=tuple(key.gather(place_of) for key in keys),
+        spooled=0 if every == tuple(files) else spool_bytes(table.size),
+    )
 
 
 def _open_parquet(file: Path, table: _Table, scratch: Path, memory: int | None, reading: Reading) -> Source:
@@ -329,25 +330,6 @@ def _open_parquet(file: Path, table: _Table, scratch: Path, memory: int | None, 
                 raise
     table.check_spool(memory)
     return spool_lazy(scan, scratch, str(file), reading)
-
-
-def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> Source:
-    """Copy files to Parquet in `scratch`, with columns that have one value for each file. Return the Source, named
-    `where`."""
-    schema = parts[0].schema
-    read = [name for name, dtype in schema.items() if dtype != pl.Null]
-    types = schema | {column.name: column.dtype for column in columns}
-
-    def frames() -> Iterator[pl.DataFrame]:
-        yield pl.DataFrame(schema=types)  # files without rows are a table, too
-        for place, part in enumerate(parts):
-            keys = [pl.lit(column[place], column.dtype).alias(column.name) for column in columns]
-            nulls = [pl.lit(None, pl.Null).alias(name) for name in schema if name not in read]
-            rows = pl.select(pl.repeat(None, part.rows, dtype=pl.Null).alias(next(iter(schema))))
-            for batch in part.batches(read, _BATCH_ROWS) if read else [rows]:
-                yield batch.with_columns(*nulls, *keys).select(columns_named([*types]))
-
-    return spool_frames(frames(), scratch, where)
 
 
 def _spool_csv(files: Sequence[CsvFile], scans: Sequence[Scan], spool: Callable[[Sequence[Scan]], Source]) -> Source:

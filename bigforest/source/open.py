@@ -68,8 +68,7 @@ def open_source(
              columns, a sparse matrix of scipy; a pair (X, y) of one of these and the target column; anything else
              that exports an Arrow stream.
     scratch  existing folder. A table neither in Parquet files nor in memory is streamed once into Parquet files in
-             this folder, and so are a sparse matrix and Parquet files in folders that are named by columns. Keep these
-             files as long as the Source is used.
+             this folder, and so is a sparse matrix. Keep these files as long as the Source is used.
     memory   memory budget of the process, bytes, or None. Only the streaming of files is checked against it here; for
              other tables, see Source.spooled.
     reading  how columns are read.

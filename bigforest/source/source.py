@@ -195,6 +195,7 @@ class Source:
     rows     number of rows.
     frame    a table in memory; None for a table in files.
     files    Parquet files, in order; none for a table in memory.
+    keys     columns that are not in the files, from the names of their folders: Series with a value for each file.
     spooled  estimated anonymous memory of streaming the table into `files`, bytes; 0 for a table read in place.
     stamps   stamps of the files, made before they were first opened; copies in the scratch folder have none.
     separator  character between the values of CSV files, if the user named one; else None.
@@ -208,6 +209,7 @@ class Source:
     rows: int
     frame: pl.LazyFrame | None
     files: tuple[Path, ...] = ()
+    keys: tuple[pl.Series, ...] = ()
     spooled: int = 0
     stamps: tuple[FileStamp, ...] = ()
     separator: str | None = None
@@ -222,7 +224,7 @@ class Source:
         # The place of a file differs between machines.
         stamps = tuple(stamp._replace(path=stamp.path.absolute(), place=None) for stamp in self.stamps)
         files = tuple(file.absolute() for file in self.files)
-        return Source, (self.name, self.schema, self.rows, self.frame, files, 0, stamps)
+        return Source, (self.name, self.schema, self.rows, self.frame, files, self.keys, 0, stamps)
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
         """Return the source with some columns cast: a table in memory now, files when they are read."""
@@ -293,7 +295,9 @@ class Source:
 
         begin = 0  # row of the table with which the next file begins
         stamps = {stamp.path: stamp for stamp in self.stamps}
-        for path in self.files:
+        keys = [column for column in self.keys if column.name in names]
+        stored = [name for name in names if name not in {column.name for column in keys}]
+        for place, path in enumerate(self.files):
             with (
                 naming_faults(lambda fault, path=path: _unreadable(f"{path}", fault)),  # type: ignore[misc]
                 _open(path, stamps.get(path)) as file,
@@ -305,13 +309,15 @@ class Source:
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
                 # The next row to read, and the end of the row groups that are read.
                 at, end = (ends[groups[0]], ends[groups[-1] + 1]) if groups else (ends[-1], ends[-1])
-                batches = file.iter_batches(rows, row_groups=groups, columns=list(names), use_threads=False)
+                batches = file.iter_batches(rows, row_groups=groups, columns=stored, use_threads=False)
                 for batch in batches if groups else ():
                     requested = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
                     at += batch.num_rows
                     if requested.num_rows:
-                        frame = frame_of(requested.select(list(names)), str(path))
-                        yield pl.DataFrame({name: _cast(frame[name], self.schema[name]) for name in names}).rechunk()
+                        columns = frame_of(requested.select(stored), str(path)).to_dict()
+                        for key in keys:
+                            columns[key.name] = key.new_from_index(place, requested.num_rows)
+                        yield pl.DataFrame({name: _cast(columns[name], self.schema[name]) for name in names}).rechunk()
                     if stop <= at < end:  # the rest is not decoded
                         break
                 if at > end or at < min(stop, end):
@@ -328,12 +334,13 @@ class Source:
 def _regroup(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
     """Yield the rows of frames of at most `rows` rows in frames of exactly `rows`; the last may be shorter."""
     held: list[pl.DataFrame] = []
+    lacking = rows
     for frame in frames:
-        lacking = rows - sum(one.height for one in held)
         held.append(frame.head(lacking))
-        if frame.height >= lacking:
+        lacking -= frame.height
+        if lacking <= 0:
             yield pl.concat(held, rechunk=True)
-            held = [frame.slice(lacking)] if frame.height > lacking else []
+            held, lacking = [frame.tail(-lacking)] if lacking else [], rows + lacking
     if held:
         yield pl.concat(held, rechunk=True)
 

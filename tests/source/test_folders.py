@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import pickle
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -14,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 import bigforest as bf
 from bigforest.errors import DataError
+from bigforest.source import spool
 from bigforest.source.open import open_source
 from bigforest.storage.paths import expanded
 from tests.unreadable import refuse_listing
@@ -64,6 +66,28 @@ def test_folder__hive_partitions_are_columns(kind: str, tmp_path: Path) -> None:
     assert_frame_equal(source.columns(frame.columns), frame, check_row_order=False)
     forest = bf.train(home, "b", trees=2)
     assert forest.spec.feature_names == ["a", "year", "day", "place"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_folder__hive_partitions_are_not_copied_for_their_columns(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "PART_BYTES", 1)  # two files for each Arrow file of two batches
+    frame = pl.DataFrame({"n": range(7), "day": [date(2024, 1, 1)] * 3 + [None] * 4, "k": ["a"] * 3 + ["b"] * 4})
+    for key, part in (("day=2024-01-01/k=a", frame[:3]), ("day=__HIVE_DEFAULT_PARTITION__/k=b", frame[3:])):
+        (tmp_path / "t" / key).mkdir(parents=True)
+        if kind == "parquet":
+            part.select("n").write_parquet(tmp_path / "t" / key / "0.parquet", row_group_size=2)
+        else:
+            part.select("n").write_ipc(tmp_path / "t" / key / "0.arrow", record_batch_size=2)
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert len(source.files) == (2 if kind == "parquet" else 4)
+    if kind == "parquet":
+        assert all(file.is_relative_to(tmp_path / "t") for file in source.files)
+    for one in (source, pickle.loads(pickle.dumps(source))):
+        for names in (["day"], ["k", "n"], ["n", "day", "k"]):
+            assert_frame_equal(pl.concat(one.batches(names, 2)), frame.select(names))
+            assert_frame_equal(pl.concat(one.batches(names, 3, 2, 6)), frame[2:6].select(names))
 
 
 def test_folder__hive_partitions_of_integers_of_128_bits(tmp_path: Path) -> None:
