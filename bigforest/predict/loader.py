@@ -78,9 +78,7 @@ class TreeLoader:
             means = packed.counts[:, 0]
             if self._lambdas:
                 means = self._once("means", lambda: load(files.parts, files.header, available_threads()).counts[:, 0])
-        by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
-        values = whole_values(packed.counts[:, 0]) if by_jackknife else None
-        made = self._predictor(rule, packed, range(files.trees), targets, means, values)
+        made = self._predictor(rule, packed, range(files.trees), targets, means)
         if plain:
             with self._lock:
                 self._last_predictor = made if "trees" in self._kept else None
@@ -150,7 +148,7 @@ class TreeLoader:
                     packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps the memory of its buffers
                 means = packed.counts[:, 0]
-                packed = packed.with_lambda(1, 2) if len(trees.lambdas) == 2 else packed
+                packed = packed.with_second_lambda() if len(trees.lambdas) == 2 else packed
                 kept[entries] = self._predictor(rule, packed, trees.numbers(entries), targets, means)
             return kept[entries]
 
@@ -169,13 +167,11 @@ class TreeLoader:
         trees: range,
         targets: LeafTargets | None,
         means: NDArray[np.float64] | None,
-        values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
         """Return a predictor of a group of trees, or of the trees that the rule selects. It has no counts of leaves.
 
-        trees   numbers of the trees of the group
-        means   float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees
-        values  values of the leaves for the jackknife, see `whole_values`
+        trees  numbers of the trees of the group
+        means  float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees
         """
         files, votes, chosen = self.files, self.files.tree_votes, list(rule.trees)
         group_targets = grown = None
@@ -185,6 +181,8 @@ class TreeLoader:
         if rule.by_spread:
             assert means is not None
             grown = means - files.spec.target.offset
+        by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
+        values = whole_values(packed.counts[:, 0]) if by_jackknife else None
         leaf_votes = packed.leaf_votes(rule.ballots, None if votes is None else votes[trees.start : trees.stop])
         number = len(chosen) or files.trees
         total = float(number) if votes is None else math.fsum((votes[chosen] if chosen else votes).tolist())

@@ -85,18 +85,15 @@ class PackedTrees(NamedTuple):
             return votes
         return votes * np.repeat(weights, [nodes.size for nodes in self.leaf_nodes()])[:, None]
 
-    def with_lambda(self, place: int, lambdas: int) -> PackedTrees:
-        """Return the trees with the leaf values of one of several lambdas.
-
-        place    position of the lambda
-        lambdas  number of lambdas that the leaves have values for
+    def with_second_lambda(self) -> PackedTrees:
+        """Return the trees with the leaf values of the second of two lambdas.
 
         Changes the nodes of `self` in place: do not use it afterwards.
         """
-        width = self.counts.shape[1] // lambdas
+        width = self.counts.shape[1] // 2
         leaf = np.isnan(self.layout.thresholds[::2])
         self.layout.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
-        return self._replace(counts=self.counts[:, place::lambdas].copy())
+        return self._replace(counts=self.counts[:, 1::2].copy())
 
 
 def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
@@ -136,7 +133,7 @@ def load(
     that is damaged or has other trees, for features that are not in `used`, and for more than 4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
-    return _join(_pack_apart(parts, header.spec, lambdas, workers, make), used)
+    return _pack(parts, header.spec, lambdas, workers, used, make)
 
 
 def pack(
@@ -152,12 +149,13 @@ def pack(
     lambdas, used  see `load`
     """
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
-    return _join(_pack_apart(sized, spec, lambdas, workers), used)
+    return _pack(sized, spec, lambdas, workers, used)
 
 
 class _Trees(NamedTuple):
-    """Result of packing one file of trees, in addition to its nodes.
+    """Result of packing one file of trees.
 
+    words   the nodes, part of the words of all files.
     roots   positions among the nodes of these trees.
     used    bool [features], features that nodes split on.
     counts  pieces of `counts` of PackedTrees.
@@ -167,6 +165,7 @@ class _Trees(NamedTuple):
     sets    number of nodes on categories.
     """
 
+    words: NDArray[np.uint64]
     roots: NDArray[np.int64]
     used: NDArray[np.bool_]
     counts: list[NDArray[Any]]
@@ -176,29 +175,33 @@ class _Trees(NamedTuple):
     sets: int
 
 
-# Files of trees that were packed separately: the words of all files, the words of each file (views), and the other
-# results of each file.
-_Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees]]
-
-
-def _pack_apart(
+def _pack(
     parts: Sequence[tuple[int, Iterable[TreeArrays]]],
     spec: DataSpec,
     lambdas: Sequence[float],
     workers: int,
+    used: NDArray[np.int64] | None,
     make: Callable[..., NDArray[Any]] | None = None,
-) -> _Apart:
-    """Pack parts by `workers` threads; parts: number of nodes, and the nodes in pieces; lambdas, make: see `load`."""
+) -> PackedTrees:
+    """Pack parts by `workers` threads, then join them; parts: number of nodes, and the nodes in pieces.
+
+    lambdas, used, make  see `load`
+    """
     ends = np.cumsum([size for size, _ in parts])
     words = _words(int(ends[-1]), make or np.empty)
-    pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / spec.weight_unit
     width, features = spec.target.answer_width, len(spec.features)
     tasks = [
-        (nodes, piece, features, LeafShrinking(amounts, width) if lambdas else None, make is None)
-        for (_, nodes), piece in zip(parts, pieces, strict=True)
+        (
+            nodes,
+            words[2 * (end - size) : 2 * end],
+            features,
+            LeafShrinking(amounts, width) if lambdas else None,
+            make is None,
+        )
+        for (size, nodes), end in zip(parts, ends, strict=True)
     ]
-    return words, pieces, Executor(workers).gather(_pack_pieces, tasks)
+    return _join(words, Executor(workers).gather(_pack_pieces, tasks), used)
 
 
 def _words(nodes: int, make: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
@@ -231,7 +234,7 @@ def _pack_pieces(
     """
     from bigforest.kernels.predict.pack import pack_nodes
 
-    trees = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
+    trees = _Trees(words, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     done = before = impure = directions = sets = 0
     for piece in pieces:
@@ -266,14 +269,14 @@ def _pack_pieces(
     return trees._replace(roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
-def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
+def _join(words: NDArray[np.uint64], trees: Sequence[_Trees], used: NDArray[np.int64] | None) -> PackedTrees:
     """Join trees that were packed separately. Number features, impure leaves, directions and sets consecutively.
 
-    used  see `load`
+    words  the nodes of all files
+    used   see `load`
     """
     from bigforest.kernels.predict.pack import LAST_PLACE, number_nodes
 
-    words, pieces, trees = packed
     present = np.logical_or.reduce([piece_trees.used for piece_trees in trees])
     if used is None:
         present[0] |= not present.any()  # a tile must have a feature, even if all trees are single leaves
@@ -290,10 +293,10 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     lowest, raised = (1, counts.shape[1] - 1) if counts.dtype == np.float64 else (counts.shape[1], 0)
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
-    for piece_trees, piece in zip(trees, pieces, strict=True):
-        number_nodes(_layout_of(piece), place, used.size, blocks, sets, lowest, impure + raised)
+    for piece_trees in trees:
+        number_nodes(_layout_of(piece_trees.words), place, used.size, blocks, sets, lowest, impure + raised)
         roots.append(piece_trees.roots + begin)
-        begin += piece.size // 2
+        begin += piece_trees.words.size // 2
         impure += sum(map(len, piece_trees.counts))
         blocks += piece_trees.blocks
         sets += piece_trees.sets
