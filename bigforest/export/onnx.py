@@ -41,8 +41,8 @@ _IR_VERSION = 8
 
 
 def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
-    onnx = library("onnx", "onnx")
     check_word(dtype, _DTYPES, "dtype")
+    onnx = library("onnx", "onnx")
     refuse_categories(files, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     attributes = _ensemble(list(exported_trees(files, _TO, listener)), dtype)

@@ -53,14 +53,9 @@ def check_classes(spec: DataSpec) -> None:
         )
 
 
-def prediction_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
-    """Return the names of prediction columns.
-
-    proba  True for probabilities instead of labels or numbers
-    both   True for labels or numbers, followed by probabilities with `proba`
-    """
-    plain = [PREDICTION, *rule.quantile_names, *rule.conformal_names] if both or not proba else []
-    return [*plain, *(proba_names(spec.target) if proba else [])]
+def prediction_names(spec: DataSpec, rule: VoteRule, proba: bool) -> list[str]:
+    """Return the names of the columns of labels or numbers; with `proba`, of probabilities."""
+    return [*proba_names(spec.target)] if proba else [PREDICTION, *rule.quantile_names, *rule.conformal_names]
 
 
 def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:

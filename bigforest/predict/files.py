@@ -213,7 +213,8 @@ def write_predictions(
     if proba:
         check_classes(spec)
     check_schema(source.schema, spec)
-    check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
+    made = [*prediction_names(spec, rule, False), *(prediction_names(spec, rule, True) if proba else [])]
+    check_columns(keep, source.schema, rule, made)
     if objects := [name for name in keep if pl.Object in types_within(source.schema[name])]:
         raise DataError(f"column {objects[0]!r} holds objects of Python, which no file can hold; convert or drop it")
     if as_path(out).resolve() in [file.resolve() for file in source.files]:
