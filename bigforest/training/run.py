@@ -66,7 +66,6 @@ from bigforest.training.run_folder import (
     PASSING,
     Run,
     RunFolder,
-    RunState,
     advising,
     begin,
     is_unfinished,
@@ -112,8 +111,7 @@ def train_forest(
         return _open_forest(out, trees)
     home = TemporaryFolder(resources.scratch)
     try:
-        state = RunState(run=run, replaces=False)
-        with begin(home.path / "forest", state, scratch=None, overwrite=False) as folder:
+        with begin(home.path / "forest", run, scratch=None, overwrite=False) as folder:
             trees = _carry_out(folder, run.data, validate, resources, timer)
         return _open_forest(folder.out, trees, home)
     except BaseException:
@@ -130,7 +128,7 @@ def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> 
     if overwrite and is_unfinished(out):
         check_table(run, resources)
     try:
-        return begin(out, RunState(run=run, replaces=overwrite), scratch=resources.scratch, overwrite=overwrite)
+        return begin(out, run, scratch=resources.scratch, overwrite=overwrite)
     except OutputExistsError:
         check_table(run, resources)
         raise
@@ -222,8 +220,7 @@ def _extend(
         return None
     grown_by = forest.run.row(0, named=True)
     _check_versions(out, {"bigforest": grown_by["bigforest"], "numpy": ".".join(grown_by["numpy"].split(".")[:2])})
-    state = RunState(run=run, replaces=True, extends=config.trees)
-    return begin(out, state, scratch=resources.scratch, overwrite=True)
+    return begin(out, run, scratch=resources.scratch, overwrite=True, extends=config.trees)
 
 
 def _check_arguments(out: Path, run: Run, arguments: ColumnArguments) -> None:

@@ -169,8 +169,8 @@ class RunState:
     """
 
     run: Run
-    scratches: tuple[str, ...] = ()
-    mark: str = ""
+    scratches: tuple[str, ...]
+    mark: str
     replaces: bool
     extends: int = 0
     trees: int | None = None
@@ -209,10 +209,10 @@ class RunFolder:
     fresh   the run began in this process.
     """
 
-    def __init__(self, out: Path, path: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
+    def __init__(self, out: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
         self.out = out
-        self.path = path
-        self.folder = _unfinished_path(path)
+        self.path = out.resolve()
+        self.folder = _unfinished_path(out)
         self.state = state
         self.fresh = fresh
         self._lock = lock
@@ -303,43 +303,46 @@ def remove_leftovers(forest: Path) -> None:
     remove(forest / LEAVES)
 
 
-def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> RunFolder:
+def begin(out: Path, run: Run, *, scratch: Path | None, overwrite: bool, extends: int = 0) -> RunFolder:
     """Begin a run for the output `out`.
 
     scratch    folder for the store and temporary files; None to put them into the folder of the run.
     overwrite  replace a forest or an unfinished run at `out`.
+    extends    number of trees that are taken from the forest at `out`.
 
     Raises OutputExistsError if something exists at `out`, unless it is a forest or an unfinished run and `overwrite` is
     True; BusyError if another process works on `out`; ConfigError, FormatError and DiskFullError.
     """
-    path = check_output(out, FOREST, overwrite=overwrite)
-    old = _lock_folder(out, path)
+    check_output(out, FOREST, overwrite=overwrite)
+    old = _lock_folder(out)
     if old is not None:
         with contextlib.closing(old):
-            _remove_earlier_run(out, path, old, overwrite=overwrite)
-    folder = _unfinished_path(path)
+            _remove_earlier_run(out, old, overwrite=overwrite)
+    folder = _unfinished_path(out)
     with naming_refusal(out.parent):
         try:
             folder.mkdir()
         except FileExistsError as error:  # by another process, just now
             raise BusyError(_busy(out)) from error
-    lock = _lock_folder(out, path)
+    lock = _lock_folder(out)
     if lock is None:
         raise BusyError(_busy(out))
     scratches = () if scratch is None else (str(scratch.resolve()),)
-    run = RunFolder(out, path, lock, replace(state, scratches=scratches, mark=secrets.token_hex(8)), fresh=True)
+    mark = secrets.token_hex(8)
+    state = RunState(run=run, scratches=scratches, mark=mark, replaces=overwrite, extends=extends)
+    begun = RunFolder(out, lock, state, fresh=True)
     try:
-        run.save()
-        run.forest.mkdir()  # from here on the run can be resumed
+        begun.save()
+        begun.forest.mkdir()  # from here on the run can be resumed
         sync(folder)
-        run.clean()
+        begun.clean()
     except BaseException as error:
-        run.discard()
+        begun.discard()
         lock.close()
-        if (full := no_room(error, folder.parent, run.work.parent)) is not None:
+        if (full := no_room(error, folder.parent, begun.work.parent)) is not None:
             raise DiskFullError(f"{full} and start again") from error
         raise
-    return run
+    return begun
 
 
 def reopen(out: Path) -> RunFolder | None:
@@ -347,17 +350,15 @@ def reopen(out: Path) -> RunFolder | None:
 
     Raises BusyError, FormatError, and OutputExistsError if the folder has entries that no run makes.
     """
-    path = out.resolve()
-    lock = _lock_folder(out, path)
+    lock = _lock_folder(out)
     if lock is None:
         return None
     try:
-        folder = _unfinished_path(path)
-        if not (folder / "forest").is_dir():
-            _remove_earlier_run(out, path, lock, overwrite=True)
+        if not is_unfinished(out):
+            _remove_earlier_run(out, lock, overwrite=True)
             lock.close()
             return None
-        run = RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False)
+        run = RunFolder(out, lock, RunState.read(_unfinished_path(out) / _STATE), fresh=False)
         run.clean()
         return run
     except BaseException:
@@ -367,8 +368,7 @@ def reopen(out: Path) -> RunFolder | None:
 
 def is_unfinished(out: Path) -> bool:
     """Return True if the output `out` has an unfinished run that can be resumed."""
-    path = out.resolve()
-    return (_unfinished_path(path) / "forest").is_dir()
+    return (_unfinished_path(out) / "forest").is_dir()
 
 
 def output_of(path: str | Path) -> Path:
@@ -408,26 +408,25 @@ def resume_advice(out: Path) -> str:
     return f"continue with {call('train', 'resume', str(out))}"
 
 
-def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
+def _remove_earlier_run(out: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the locked folder of an earlier run.
 
     Raises OutputExistsError for a run that can be resumed, unless `overwrite`, and for a folder with other entries.
     """
-    folder = _unfinished_path(path)
+    folder = _unfinished_path(out)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
-    dead = not (folder / "forest").is_dir()
-    if not dead and not overwrite:
+    if is_unfinished(out) and not overwrite:
         raise OutputExistsError(
             f"{folder} is an unfinished run: {resume_advice(out)}, or start again with {api('overwrite')}, which "
             "discards it"
         )
-    aside = folder / _REPLACED
+    aside, path = folder / _REPLACED, out.resolve()
     if aside.exists() and not is_there(path):  # killed between the two renames of `replace_output`
         aside.rename(path)
     try:
-        RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
+        RunFolder(out, lock, RunState.read(folder / _STATE), fresh=False).discard()
     except FormatError:  # without the state, the paths of temporary files are unknown
         _remove_rest(folder)
 
@@ -438,9 +437,9 @@ def _is_ours(entry: Path) -> bool:
     return entry.name in names or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 
 
-def _lock_folder(out: Path, path: Path) -> Lock | None:
+def _lock_folder(out: Path) -> Lock | None:
     """Lock the folder of a run. Return None if there is no folder. Raises BusyError and OutputExistsError."""
-    folder = _unfinished_path(path)
+    folder = _unfinished_path(out)
     while folder.is_dir():
         try:
             if not (folder / _LOCK).exists() and any(folder.iterdir()):
@@ -456,7 +455,9 @@ def _lock_folder(out: Path, path: Path) -> Lock | None:
     return None
 
 
-def _unfinished_path(path: Path) -> Path:
+def _unfinished_path(out: Path) -> Path:
+    """Return the path of the folder of a run, next to its output, with links of the output followed."""
+    path = out.resolve()
     return path.parent / (path.name + UNFINISHED)
 
 
