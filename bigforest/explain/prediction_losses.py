@@ -21,9 +21,8 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.explain.permuted_groups import DRAW_NS, PermutationRules, permuted_groups
 from bigforest.explain.row_table import replace_columns
-from bigforest.forest.refinement import SEQUENCES, outputs_of
+from bigforest.forest.refinement import SEQUENCES
 from bigforest.grow.refine import stage_bags
-from bigforest.oob.refine import sample_share
 from bigforest.planning.sizes import row_ranges
 
 # A feature is permuted in up to _MOST_ORDERS random orders, as long as orders * rows is at most _ORDERED_ROWS. The mean
@@ -179,8 +178,7 @@ def changed_losses(
     in_bag = np.zeros((SEQUENCES, rows.size), np.bool_)
     if bags is not None and rows.size:
         inputs: Any = bags.inputs  # has the attributes of a Store that these draws use
-        share = sample_share(inputs.rows, len(inputs.spec.features), outputs_of(inputs.spec))
-        in_bag = stage_bags(inputs, bags.config, positions, share)
+        in_bag = stage_bags(inputs, bags.config, positions)
     for tree, answer in sweep.stage_trees():
         _add_answers(tree, answer, ~in_bag[tree.number], permuted, total, shares)
     # The share of the sequences that leave out each row. Answers of the stage are divided by SEQUENCES (`load_stage`).

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import FeatureSpec
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.refinement import LEFT_OUT, SEQUENCES
+from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, outputs_of
 from bigforest.kernels.common.layout import LEAF, LevelLists
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import draw_rows, stream_key, to_fraction
@@ -57,6 +57,8 @@ _SHARE_OF_SEVERAL = 0.4
 # Most bins of a numeric feature, including the bin of missing values: one for each _BIN_ROWS rows, but not fewer than
 # _LEAST_BINS, and less than BINS.
 _BIN_ROWS, _LEAST_BINS = 128, 32
+# Most rows, scores and cells of the sample of a large table.
+_MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Rows of the table that are read at a time. Rows of each code are counted if a feature is a category, or has at most
 # COUNTED codes for each row of the sequence; with more codes, sorting the codes of the rows is as fast.
 READ_ROWS, COUNTED = 1 << 20, 4
@@ -104,16 +106,22 @@ def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArr
     return ~_PAIRS[:, pair.astype(np.int64)]
 
 
-def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Return a mask of the rows that the stage uses if it uses the share `share` of the table."""
+def sample_share(rows: int, features: int, outputs: int) -> float:
+    """Return the share of the rows of a table that the stage uses; 1 for a small table."""
+    return min(1.0, min(_MAX_ROWS, _MAX_SCORES // outputs, _MAX_CELLS // features) / rows)
+
+
+def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the rows that the stage uses."""
+    share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
     sampled: NDArray[np.bool_] = to_fraction(row_random(store, config, rows, _SAMPLE)) < share
     return sampled
 
 
-def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Return a mask of the sequences that used each row, bool [SEQUENCES, rows]; share: share of the table in use."""
+def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the sequences that used each row, bool [SEQUENCES, rows]."""
     used = in_bags(store, config, rows)
-    used &= in_sample(store, config, rows, share)
+    used &= in_sample(store, config, rows)
     if config.calibration is not None and rows.size:
         used &= ~held_out_rows(store, config, rows)
     return used

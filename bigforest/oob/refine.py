@@ -47,6 +47,7 @@ from bigforest.grow.refine import (
     node_counts,
     row_random,
     row_truth,
+    sample_share,
     unit_weights,
 )
 from bigforest.metrics.classes import log_losses
@@ -56,9 +57,8 @@ from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape, TableTr
 from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.store.store import Store
 
-# Most classes of a stage, and most rows, scores and cells that it uses.
+# Most classes of a stage.
 MAX_CLASSES = 256
-_MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Numbers of rounds that are evaluated, up to the most that are grown.
 _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
 # Tried factors of the values of the stage. 1/2 is better if little can be corrected.
@@ -135,11 +135,6 @@ def refining_kernels(traits: TableTraits) -> KernelKind:
     """Return the kernels of the stage for tables with these traits (kernels/refine/grow.py)."""
     words = ["refine", *["mixed"] * bool(traits.non_plain_features), *["classes"] * traits.many]
     return KernelKind("-".join(words), "to correct forests", 4, 2.5)
-
-
-def sample_share(rows: int, features: int, outputs: int) -> float:
-    """Return the share of the rows of a table that the stage uses; 1 for a small table."""
-    return min(1.0, min(_MAX_ROWS, _MAX_SCORES // outputs, _MAX_CELLS // features) / rows)
 
 
 def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:

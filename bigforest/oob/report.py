@@ -41,7 +41,6 @@ from bigforest.forest.format import METRICS, VOTES, oob_formats
 from bigforest.forest.leaf_votes import FOLDER, LeafFile, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.grow.forest import ForestJob, divide_into_parts
 from bigforest.grow.refine import in_sample, stage_bags
@@ -51,7 +50,7 @@ from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, r
 from bigforest.oob.choice import ChoiceLosses, choose, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
-from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, with_code_thresholds
+from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, with_code_thresholds
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
@@ -208,11 +207,10 @@ def _over_ranges(
 def _sampled_rows(inputs: ReportInputs, tallies: Sequence[RangeTally]) -> SampledRows:
     """Return the out-of-bag rows that the boosted stage uses, and their predictions."""
     store, config = inputs.store, inputs.config
-    share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
     rows, predictions = [], []
     for first, piece in _pieces(store, tallies):
         numbers = np.arange(first, first + piece.voters.size)
-        used = np.flatnonzero((piece.voters > 0) & in_sample(store, config, numbers, share))
+        used = np.flatnonzero((piece.voters > 0) & in_sample(store, config, numbers))
         rows.append(numbers[used])
         predictions.append(oob_predictions(piece, config, inputs.power)[used])
     return SampledRows(np.concatenate(rows), np.concatenate(predictions))
@@ -352,7 +350,6 @@ class RowPredictions:
 
     def __init__(self, inputs: ReportInputs) -> None:
         self._inputs, spec, boosted = inputs, inputs.store.spec, inputs.boosted
-        self._share = sample_share(inputs.store.rows, len(spec.features), outputs_of(spec))
         self._stage = None if boosted is None else BoostedStage(spec, inputs.config, boosted, boosted.used)
 
     def of(self, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
@@ -364,7 +361,7 @@ class RowPredictions:
         predictions = oob_predictions(accumulator, config, self._inputs.power)
         if self._stage is not None and boosted is not None and len(predictions):
             rows = np.arange(first, first + len(predictions))
-            in_bag = stage_bags(store, config, rows, self._share)
+            in_bag = stage_bags(store, config, rows)
             self._stage.correct_out_of_bag(predictions, row_tiles(store, rows, boosted.used), in_bag)
         return predictions
 

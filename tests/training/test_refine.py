@@ -235,7 +235,7 @@ def test_losses__are_means_over_the_rows_that_are_evaluated(
     forest = bf.train(data, target, **options)
     loss = forest.oob.error if target == "number" else forest.oob.metrics["log_loss"][-1]
     assert forest.rounds.losses[-1] == pytest.approx(loss, rel=1e-9)
-    monkeypatch.setattr("bigforest.oob.refine._MAX_ROWS", 300)
+    monkeypatch.setattr("bigforest.grow.refine._MAX_ROWS", 300)
     sampled = bf.train(data, target, **{**options, "trees": 60})
     monkeypatch.undo()
     whole = bf.train(data, target, **{**options, "trees": 60})
