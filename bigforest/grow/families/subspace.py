@@ -3,7 +3,7 @@
 Each tree, or each node, has a random subset of the features. A node splits at the best of several points between two
 class means ("cap"), or by a perceptron; if the perceptron does not split the node, as in "cap". If the features that a
 node drew do not split it, it tries all features. A tree has a copy of its columns row by row (`SubspaceColumns`),
-stored as bits if the table has only zeros and ones (`seen_as_bits`).
+stored as bits if the table has only zeros and ones (`stored_as_bits`).
 
 Subspaces of trees. The subsets of one size are numbered. Trees whose subspaces have this size take them in the order
 of a keyed permutation of the numbers: no two trees have the same, and the subspace of a tree does not depend on the
@@ -168,8 +168,8 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
     return np.array(chosen, np.int64)
 
 
-def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Return True if trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
+def stored_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
+    """Return True if trees store their columns as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
 
     Weights of columns stored as bits are int32. With every mistake, the sum of squares of a perceptron's weights grows
     by at most the number of ones in a row, the constant one included (Novikoff 1962). The condition keeps projections
@@ -192,7 +192,7 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
         rate[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
         scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
     all_features = np.arange(features, dtype=np.int32)
-    return _without_rows(seen_as_bits(store.shape, config, epochs), all_features, low, rate, unit, scale)
+    return _without_rows(stored_as_bits(store.shape, config, epochs), all_features, low, rate, unit, scale)
 
 
 def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
@@ -586,27 +586,27 @@ class SubspaceFamily(ProjectionFamily):
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         # The store is read in order, column by column, once per tree, or once for all trees.
-        seen = self.drawn_from(shape.features, config)
-        columns = shape.rows * self._space_row(shape, config)
+        words = -(-self.drawn_from(shape.features, config) // WORD)
+        space = shape.rows * self._space_row(shape, config)
         tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
-        tree += 8 * -(-seen // WORD) * WORD * (shape.classes + 4)
+        tree += 8 * words * WORD * (shape.classes + 4)
         shared = is_shared(config, shape.features)
-        return TreeMemory(columns, tree, 0) if shared else TreeMemory(0, columns + tree, 0)
+        return TreeMemory(space, tree, 0) if shared else TreeMemory(0, space + tree, 0)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        seen, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
+        columns, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
         terms, space = self.node_terms(shape, config), self._space_row(shape, config)
-        picked = BLOCK_ROWS * value * seen
+        picked = BLOCK_ROWS * value * columns
         return PassMemory(
             drawn=1,
             # Values of a row, and copies of the values in the subspace; `picked` has the copies that are written.
             block=BLOCK_ROWS * (value * shape.features + 80) + picked,
             picked=picked,
-            row=2 * value * seen + space + _WEIGHED + terms,
-            spilled=value * seen,
+            row=2 * value * columns + space + _WEIGHED + terms,
+            spilled=value * columns,
             node=terms,
             # Sums for means, then the stops.
-            asks=max(2 * seen * shape.classes, config.steps * (shape.classes + 1)),
+            asks=max(2 * columns * shape.classes, config.steps * (shape.classes + 1)),
             level=1 if self.learns else 2,
             trained=space + TRAINED_ROW,
             epochs=self.epochs(config),
@@ -628,15 +628,15 @@ class SubspaceFamily(ProjectionFamily):
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> SubspaceTable:
         config, epochs = sampler.config, self.epochs(sampler.config)
-        seen = columns_of(store, config, epochs)
-        decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.rate))
-        return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, seen, None))
+        columns = columns_of(store, config, epochs)
+        decoded = decoded._replace(steps=Steps(columns.low, np.where(columns.unit > 0.0, 0.0, -1.0), columns.rate))
+        return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, columns, None))
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
         """Return the bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""
-        seen = self.drawn_from(shape.features, config)
-        bits = seen_as_bits(shape, config, self.epochs(config))
-        return -(-seen // WORD) * WORD // 8 if bits else 8 * seen
+        columns = self.drawn_from(shape.features, config)
+        bits = stored_as_bits(shape, config, self.epochs(config))
+        return -(-columns // WORD) * WORD // 8 if bits else 8 * columns
 
 
 FAMILIES = (
