@@ -105,9 +105,9 @@ class RandomSearch(FeatureSearch):
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         numbers = np.empty(levels.size, np.uint64)
         cut = draw_levels(levels.astype(np.uint32), self.key, np.uint64(feature), numbers)
-        places = np.empty(levels.size, np.uint32)
-        places[np.lexsort((levels, numbers))] = np.arange(levels.size)
-        return places, np.array([cut], np.int64)
+        ranks = np.empty(levels.size, np.uint32)
+        ranks[np.lexsort((levels, numbers))] = np.arange(levels.size)
+        return ranks, np.array([cut], np.int64)
 
 
 class NodeCodes(NamedTuple):

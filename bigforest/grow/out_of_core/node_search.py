@@ -105,14 +105,14 @@ class ScoredSplit:
     """A split that was offered.
 
     number  number of the order of codes (FeatureSearch), or of the direction
-    rank    place of the number in the draw
-    code    largest value that goes left; for a category the last place of the order of levels that goes left
+    place   place of the number in the draw
+    code    largest value that goes left; for a category the last rank of the order of levels that goes left
     left    int64 [slots], statistics of the left side, with targets relative to the centre
     score   exact score
     """
 
     number: int
-    rank: int
+    place: int
     code: float
     left: Counts
     score: Fraction | float
@@ -123,7 +123,7 @@ class ScoredSplit:
 
         Ties go to the column drawn first, then to missing values on the left, then to the lower code.
         """
-        return self.score, -self.rank, -self.code
+        return self.score, -self.place, -self.code
 
 
 class SplitScorer:
@@ -162,11 +162,11 @@ class SplitScorer:
         if best == -np.inf:
             return
         self.bar = max(self.bar, best - abs(best) * _NEAR)
-        rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
-        for place in np.flatnonzero(scores >= self.bar):
-            kept_left = left[place].copy()  # a view would keep the whole array
+        place = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
+        for at in np.flatnonzero(scores >= self.bar):
+            kept_left = left[at].copy()  # a view would keep the whole array
             score = self._criterion.exact(kept_left[: self.stats.scored], self._scored, self._origin)
-            split = ScoredSplit(number, rank, codes[place].item(), kept_left, score)
+            split = ScoredSplit(number, place, codes[at].item(), kept_left, score)
             if self.best is None or split.key > self.best.key:
                 self.best = split
 
@@ -177,17 +177,17 @@ class SplitScorer:
         """
         return self._criterion.bounds(before, counts, self._scored, self._origin)
 
-    def places(self, counts: Counts, min_level: np.int64) -> NDArray[np.uint32]:
-        """Return the place of each level of a category in the order that is scanned, uint32 [levels].
+    def level_ranks(self, counts: Counts, min_level: np.int64) -> NDArray[np.uint32]:
+        """Return the rank of each level of a category in the order that is scanned, uint32 [levels].
 
         counts     int64 [levels, slots], statistics of the rows of each level; all weights are above 0
-        min_level  levels of less weight may share a place
+        min_level  levels of less weight may share a rank
         """
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
         levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)
-        places = np.empty(len(counts), np.uint32)
-        order_counted(counts, self._scored, self.stats.regression, min_level, levels, places)
-        return places
+        ranks = np.empty(len(counts), np.uint32)
+        order_counted(counts, self._scored, self.stats.regression, min_level, levels, ranks)
+        return ranks
 
 
 @dataclass(slots=True)
@@ -383,7 +383,7 @@ class FeatureSearch(HistogramSearch):
     _usable: int = field(default=0, init=False)
     # Statistics of the rows without a value, for each feature that has missing values in the node.
     _missing: dict[int, Counts] = field(default_factory=dict, init=False)
-    # If the best split is on a category: the levels of the node, and their places in the order.
+    # If the best split is on a category: the levels of the node, and their ranks in the order.
     _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -448,22 +448,22 @@ class FeatureSearch(HistogramSearch):
         """Offer the splits of a category, in the order of its levels; return True if there are any."""
         scorer = self.scorer
         present = np.flatnonzero(scorer.stats.weight(counts))
-        places, cuts = self._arrange(feature, present, counts[present])
-        group_counts = np.zeros((int(places.max()) + 1, scorer.stats.slots), np.int64)
-        np.add.at(group_counts, places, counts[present])
+        ranks, cuts = self._arrange(feature, present, counts[present])
+        group_counts = np.zeros((int(ranks.max()) + 1, scorer.stats.slots), np.int64)
+        np.add.at(group_counts, ranks, counts[present])
         if len(group_counts) == 1:  # all levels are grouped into one
             return False
         scorer.offer(2 * feature, cuts, np.cumsum(group_counts, axis=0)[cuts])
         if scorer.best is not None and scorer.best.number == 2 * feature:
-            self._levels = present, places
+            self._levels = present, ranks
         return True
 
     def _arrange(
         self, feature: int, levels: NDArray[np.int64], counts: Counts
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Return the place of each level of a node with these `counts`, and the places after which they are cut."""
-        places = self.scorer.places(counts, self.context.features.min_level[feature])
-        return places, np.arange(int(places.max()))
+        """Return the rank of each level of a node with these `counts`, and the ranks after which the order is split."""
+        ranks = self.scorer.level_ranks(counts, self.context.features.min_level[feature])
+        return ranks, np.arange(int(ranks.max()))
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
         if number not in self._missing:
@@ -488,12 +488,12 @@ class FeatureSearch(HistogramSearch):
         return split._replace(missing=SEEN_LEFT)
 
     def _list_levels(self, split: NodeSplit) -> NodeSplit:
-        """Convert a split of the order of levels after place `split.code` to the list of levels of the lighter side."""
+        """Convert a split of the order of levels after rank `split.code` to the list of levels of the lighter side."""
         assert self._levels is not None
-        levels, places = self._levels
+        levels, ranks = self._levels
         scorer = self.scorer
         right = 2 * scorer.stats.weight(split.left) >= scorer.stats.weight(scorer.total)
         listed = np.zeros(self.context.features.codes[split.feature], np.bool_)
-        listed[levels[(places > split.code) == right]] = True
+        listed[levels[(ranks > split.code) == right]] = True
         bits = np.packbits(listed, bitorder="little")
         return split._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)
