@@ -74,7 +74,7 @@ class ScanScratch(NamedTuple):
 
     codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
     keys         uint64 [rows + 1], sort keys
-    positions    uint32 [most_buckets(rows) + 2], position of the next row of each bucket
+    positions    uint32 [most_buckets(rows) + 2], position of the next row of each bucket; numbers of opened buckets
     selected     uint32 [max(rows, MOST_BUCKETS) + LANES], indices of rows or of splits (kernels/llvm/selection.py)
     edge, bound  float64 [most_buckets(rows)]: score of the split after a bucket, upper bound of the scores inside it
     slot         uint32 [most_buckets(rows)], numbers of the buckets that are opened

@@ -70,8 +70,8 @@ def _emit_scale(lanes: Lanes, value: Any, size: Any, begin: Any, first: Any) -> 
 
 
 def charge(below, inverse, gain, total, size, begin, above, edge, before, feature):
-    """Add the sums below an edge, times the change of the ratio, to the feature of the edge. Add the sums to the level
-    above.
+    """Close an edge (kernels/explain/contributions.py): add the sums below it, times the change of the ratio at it, to
+    its feature, and add the sums to the level above.
 
     below    float64, sums of the levels, read from `begin` on and increased from `above` on
     inverse  float64 [levels * size], inverses of the factor of each edge

@@ -13,8 +13,8 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined
 
 # DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py. The arrays _OF_NODES
-# have one entry per node. Each other array has any number of entries per node, node by node; `used`, uint64 [1], is the
-# number of these entries.
+# have one entry per node. Each other array has `size` entries per node, node by node: with size = [2, 0, 1], node 0 has
+# the entries 0 and 1, and node 2 has entry 2. `used`, uint64 [1], is the number of these entries.
 Entries = TypeVar("Entries", bound=Any)
 _OF_NODES = ("threshold", "size", "missing")
 
@@ -100,6 +100,10 @@ class CodeTree(NamedTuple):
 
     A split sends codes up to left_code to the left. left_code is the largest code on the left in the node, right_code
     the smallest code on the right.
+
+        0 ─┬─ 1 ─┬─ 2        feature  [5, 3, LEAF, LEAF, LEAF]
+           │     └─ 3        right    [4, 3,    0,    0,    0]
+           └─ 4              depth    [0, 1,    2,    2,    1]
 
     feature     int32 [nodes], or LEAF or OBLIQUE
     right       uint32 [nodes], number of the right child, 0 in a leaf; the left child is the next node
