@@ -1,1 +1,1 @@
-from __future__ import annotations
+"""Compiling kernels in advance: `warm_up`, and wheels with compiled kernels."""

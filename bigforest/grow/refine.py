@@ -1,7 +1,7 @@
 """Grow the boosted stage (forest/refinement.py): sequences of trees, each tree fitted to the errors of those before it.
 
-Each row is left out by LEFT_OUT of the SEQUENCES, which are drawn by the number of the row or, with groups, of its
-group. So every row can be evaluated by LEFT_OUT sequences. A sequence is a task:
+Each row is left out of LEFT_OUT of the SEQUENCES, which evaluate it. They are drawn by the number of the row or, with
+groups, by the number of its group. A sequence is a task:
 
 1. Read the codes of the rows of the sequence.
 2. Put the codes of each feature into bins with about equally many rows. A threshold is the midpoint of the neighbouring

@@ -3,7 +3,7 @@ the same trees with all rows in memory.
 
 A group of trees shares the passes. `grow_by_passes`:
 
-1. Count the bag of each tree, and make the data of the tree (`TableView.tree_data`: axes, class means, a subspace).
+1. Sum the statistics of each bag, and make the data of each tree: axes, class means, subspace (`TableView.tree_data`).
 2. Split large nodes, breadth first, by passes (`split_large`). A node counts the columns that it draws and opens some
    buckets (node_search.py). Nodes that fit in memory wait.
 3. Spill: a last pass writes the rows of the waiting nodes, sorted by node, to scratch (row_file.py).

@@ -43,8 +43,8 @@ class Direction(NamedTuple):
 
     feature  uint32 [terms], ascending
     weight   float64 [terms]
-    line     True if even a single term is projected with its weight. The threshold of a split is then the value at
-             which the search cut, not the midpoint of the two neighbouring projections (families/projection.py)
+    line     True if even a single term is projected with its weight. The threshold is then the value that the search
+             chose (NodeSplit.code), not the midpoint of the two neighbouring projections (families/projection.py)
     """
 
     feature: NDArray[np.uint32]
