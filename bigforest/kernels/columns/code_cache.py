@@ -205,8 +205,8 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
-    """Return the Codes and the regression targets (None for classes) for the row numbers in the items begin..end: those
-    of the table or of a copy, which is made if it pays.
+    """Return the Codes and the regression targets (None for classes) that the row numbers in the items begin..end refer
+    to: of the table, or of a copy, which is made if it pays.
 
     constant  see fill_code_cache
     """

@@ -14,7 +14,7 @@ _paused = False
 def gc_paused() -> Iterator[None]:
     """Pause garbage collection in the block: it would search the same long-lived objects again and again.
 
-    Nothing is changed if collection is off already, because of a user or of another thread that is in such a block.
+    Nothing is changed if collection is off already: a user has switched it off, or another thread in this block.
     """
     global _paused
     if not gc.isenabled():

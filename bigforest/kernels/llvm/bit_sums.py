@@ -24,7 +24,8 @@ _ZEROS = ir.Constant(_VECTOR, [0] * _HALF)
 def weigh_bits(words, weight):
     """Return the sum of weight[c] over the columns c that are set in a row, int32.
 
-    words uint64 [n], the row; weight int32 [64 * n], no sum of which may overflow.
+    words   uint64 [n], the row
+    weight  int32 [64 * n]; no sum of weights may overflow
     """
     return np.int32(weight[_set_columns(words)].sum())
 

@@ -44,8 +44,8 @@ LAST_PLACE = 2**31 - 1
 def is_part(side, rest, weight, counts):
     """Return True if a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent; for a right child, less those of the left child. The
-          weight and counts of the checked child are subtracted
+    rest  uint64 [1 + classes], weight and counts of the parent; for a right child, of the parent less the left child.
+          The weight and counts of the checked child are subtracted
     """
     if side == ROOT:
         return True

@@ -26,7 +26,7 @@ from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
 from bigforest.kernels.scan.two_class import offer_two, reaches_two
 
-# Side of the rows without a value in a node: no such rows, left, right.
+# Side to which the rows without a value go; UNSEEN if the node has none.
 UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
 

@@ -123,7 +123,7 @@ def present_node(node, non_plain, many):
 def draw_batch(codes, node, rules, mtry, drawn, usable, state, together, scratch, work, two, non_plain):
     """Draw features and fetch their codes until the batch is full or no more features are wanted.
 
-    drawn, usable  uint64, numbers of features drawn before, and of those that can split the node
+    drawn, usable  uint64, number of features drawn before, and how many of them can split the node
     state          random state of the draw
 
     Return the number of features in the batch, of features drawn so far, and the new state.

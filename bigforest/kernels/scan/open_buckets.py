@@ -41,7 +41,7 @@ def narrow_bucket(distance, shift, fine, work):
 def collect(low, shift, buckets, items, bar, work, projected):
     """Gather the sort keys of all buckets with bound >= bar, bucket by bucket, in work.keys.
 
-    Open bucket b is divided into 2**fine narrow buckets, the first of which has the number work.slot[b] << fine.
+    Open bucket b is divided into 2**fine narrow buckets, from number work.slot[b] << fine on.
     work.positions[k] becomes the end of the keys of narrow bucket k. Return fine (uint32), and True if any bucket is
     open.
 

@@ -5,8 +5,8 @@ side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so 
 The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
 scores are then accurate to about 1e-15; scores that are nearly equal (NEAR) are compared exactly.
 
-For the deviance (kernels/common/deviance.py), `poisson` and `origin` are those of RegressionScratch (target.py); for
-the variance, both are None. Kernels are compiled separately for deviance and variance.
+For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py), and `origin` its
+second number; for the variance, both are None. Kernels are compiled separately for deviance and variance.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from bigforest.kernels.subspace.columns import (
     weigh_rows,
 )
 
-# Largest sum of the weights of columns that are stored as bits (columns.py). The weights are whole numbers of 32 bits,
-# so sums are exact in any order.
+# Largest sum of the weights of columns that are stored as bits (columns.py), before they are rounded to whole numbers
+# of 32 bits. Sums are then exact in any order.
 MOST_WEIGHT = 2.0**30
 
 
@@ -41,8 +41,8 @@ MOST_WEIGHT = 2.0**30
 def aim_axis(subspace, first, second):
     """Set the current direction to the mean of class `second` minus the mean of class `first`, in scaled columns.
 
-    If columns are stored as bits, weights are whole numbers: the difference times a power of two, rounded. The power is
-    such that the largest weight times the number of columns is at most MOST_WEIGHT and more than half of it.
+    If columns are stored as bits, weights are whole numbers: the difference times a power of two, rounded. Before
+    rounding, the largest weight times the number of columns is at most MOST_WEIGHT, and more than half of it.
     """
     mean, weight = subspace.mean, subspace.weight
     most = 0.0
