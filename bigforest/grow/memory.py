@@ -51,7 +51,7 @@ _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART_ROWS = 1 << 16
 # Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
-# trees save tasks: _MAX_TREES_OF_CLUSTER trees, or as many as fit in _WAITING_BYTES if those are more.
+# trees save tasks: _MAX_TREES_OF_CLUSTER trees, or more if their waiting rows fit in _WAITING_BYTES.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30

@@ -24,7 +24,7 @@ NODE = 60
 _CUT_NODE = 48
 # Bytes of a node of a row group on its way into a Parquet file, except for its counts.
 _WRITTEN = 200
-# Bytes of a level that a node lists, twice because lists are copied; and of such a level on its way into Parquet.
+# Bytes of a level that a node lists, twice because lists are copied; and of a listed level on its way into Parquet.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
 # Bytes of a level while its value is found: sizes and groups 24, the value in single precision and in a dictionary 12.

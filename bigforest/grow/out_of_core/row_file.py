@@ -138,7 +138,7 @@ def row_nodes(
 
 
 class SpilledRows(NamedTuple):
-    """Rows of a small node in scratch: those of node `number` in each file of `paths`, in the order of the files."""
+    """Rows of a small node in scratch: the rows of node `number` of each file of `paths`, in the order of the files."""
 
     paths: list[Path]
     number: int
