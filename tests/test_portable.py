@@ -16,13 +16,15 @@ sched_getaffinity mkfifo O_DIRECT O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_CLOEXEC
 """
 MODULES = "fcntl resource pwd grp termios"
 WITHOUT = """
-import ctypes, os, signal, sys
+import ctypes, importlib, os, shutil, signal, sys
 import numba, numpy, polars, pyarrow, pyarrow.parquet
 
 functions, modules, work = sys.argv[1].split(), sys.argv[2].split(), sys.argv[3]
 for name in functions:
     if hasattr(os, name):
         delattr(os, name)
+os.supports_dir_fd = set()
+importlib.reload(shutil)  # removes folders in the way of a system without these calls
 for name in modules:
     sys.modules[name] = None
 del signal.SIGHUP

@@ -89,7 +89,8 @@ def objects_of(X: Any) -> NDArray[np.object_] | None:
     if not is_matrix(cells) or cells.ndim != 2 or cells.dtype.kind not in "OUT":
         return None
     objects = np.asarray(cells, object)
-    return np.where(np.frompyfunc(is_missing, 1, 1)(objects).astype(bool), np.nan, objects)
+    missing = np.fromiter(map(is_missing, objects.flat), np.bool_, objects.size)
+    return np.where(missing.reshape(objects.shape), np.nan, objects)
 
 
 def has_text(cells: NDArray[np.object_]) -> bool:
