@@ -126,8 +126,7 @@ class TrainConfig(TrainOptions):
         1
         """
         family = known_family(options.get("family", "axis")).options_of
-        by_family = {name: entry.by_family for name, entry in OPTIONS.items()}
-        defaults = {name: values[family] for name, values in by_family.items() if family in values}
+        defaults = {name: entry.by_family[family] for name, entry in OPTIONS.items() if family in entry.by_family}
         words = {name: value for name, value in options.items() if isinstance(value, str)}
         if family in ROTATING and words.get("rotation", "random") != "random":
             defaults["bootstrap"] = False

@@ -227,7 +227,6 @@ def surface_chart(
     feature: str,
     other: str,
     label: Any,
-    regression: bool,
     steps: Mapping[str, float],
 ) -> Any:
     """Draw the mean prediction by the values of two features.
@@ -248,7 +247,7 @@ def surface_chart(
         else:
             sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
             axes[name] = _level_axis(axis, table[name], title, surfaces[level].n_unique(), **sloping)
-    title = "prediction" if regression else "probability"
+    title = "prediction" if label is None else "probability"
     color = alt.Color("prediction:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
@@ -455,8 +454,8 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
     return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": values}), share
 
 
-def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:
-    """Draw a point per row, coloured by its target; of: number of rows of the table that the rows were drawn from."""
+def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> Any:
+    """Draw a point per row, coloured by its target. Parameters as for `map_table`."""
     alt = altair()
     table, share = map_table(neighbors, target, classes)
     title = one_line(target.name, 24)
@@ -478,7 +477,7 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
         )
     )
     caption = [
-        f"{_drawn_rows(table.height, of)}; {share:.0%} of their scatter",
+        f"{_drawn_rows(table.height, target.len())}; {share:.0%} of their scatter",
         "rows with large proximities (RF-GAP) are close to each other",
     ]
     return finish_chart(points.properties(width=400, height=360), "Map of rows by proximity", caption)

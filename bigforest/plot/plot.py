@@ -363,7 +363,7 @@ class Pictures:
             "dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS
         )
         pairs, steps = explanation["dependence-pairs"], milliseconds(self.forest)
-        return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
+        return surface_chart(pairs, names[0], names[1], label, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
         """Plot the mean interactions of pairs of features over all rows, or over a sample of 100 rows.
@@ -406,7 +406,7 @@ class Pictures:
             explanation = self.explain("proximities", source, **MAP)
             if not explanation["neighbors"].height:
                 raise ConfigError(_NONE_OUT_OF_BAG)
-            return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
+            return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression)
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:

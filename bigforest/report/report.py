@@ -509,7 +509,7 @@ def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[
     if source is None or "neighbors" not in explained.tables:
         return []
     target = without_words(source.column(forest.spec.target.name), forest.spec.missing_words)
-    drawn = map_chart(explained["neighbors"], target, not forest.is_regression, source.rows)
+    drawn = map_chart(explained["neighbors"], target, not forest.is_regression)
     return [page.picture(drawn, "Map of rows by proximity")]
 
 

@@ -284,7 +284,7 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     """Estimate the visits of trial trees (a visit is one row read for one feature), if no rule is given up early."""
-    rows = row_count(shape.rows, shape.features, config)
+    rows = row_count(shape, config)
     rules, drawn = rules_for(config, shape), 0
     if config.chooses_axes:
         drawn = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
@@ -306,7 +306,7 @@ def rules_for(config: TrainConfig, shape: Shape) -> list[TrainConfig]:
         return [config]
     if regression and rows < min(_FEW, features):
         return [replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
-    tried = row_count(rows, features, config)
+    tried = row_count(shape, config)
     fewest = _FEWEST_OF_SOME if regression and tried < rows else _FEWEST
     if tried < fewest or tried * shape.classes > _MOST_ERRORS:
         return [config]
@@ -339,7 +339,7 @@ class _Effort(NamedTuple):
 
 
 def _effort(config: TrainConfig, shape: Shape) -> _Effort:
-    few = row_count(shape.rows, shape.features, config) < _FEW
+    few = row_count(shape, config) < _FEW
     if config.task == "classification" and shape.features > shape.rows:
         return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=2.0, timed=False)
     if config.task == "classification":

@@ -194,7 +194,7 @@ _tables: ProcessCache[Store] = ProcessCache(1)
 
 
 def _table_key(store: Store, config: TrainConfig) -> Hashable:
-    return store, row_count(store.rows, len(store.spec.features), config), config.calibration
+    return store, row_count(store.shape, config), config.calibration
 
 
 def _forget_table(store: Store, config: TrainConfig) -> None:
@@ -262,7 +262,7 @@ def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
 
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """Return the rows on which trees are grown and evaluated: `sampled_rows` without held-out rows."""
-    rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
+    rows = sampled_rows(store.rows, row_count(store.shape, config))
     return rows if config.calibration is None else rows[~held_out_rows(store, config, rows)]
 
 
@@ -282,8 +282,9 @@ def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
     )
 
 
-def row_count(rows: int, features: int, config: TrainConfig) -> int:
+def row_count(shape: Shape, config: TrainConfig) -> int:
     """Return the number of rows on which trees are grown and evaluated. `config.task` must be known."""
+    rows, features = shape.rows, shape.features
     most = _MOST_CELLS // features
     axis, classes = config.base_family == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
@@ -292,7 +293,7 @@ def row_count(rows: int, features: int, config: TrainConfig) -> int:
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    rows = row_count(shape.rows, shape.features, config)
+    rows = row_count(shape, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
     settings = _RULES if config.base_family == "axis" else _RULES + shape.features.bit_length()
