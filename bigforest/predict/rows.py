@@ -36,7 +36,15 @@ from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.sizes import USUAL
 from bigforest.progress import watching
-from bigforest.source.in_memory import SparseRows, has_named_columns, is_matrix, is_missing, is_sparse, series_of
+from bigforest.source.in_memory import (
+    SparseRows,
+    has_named_columns,
+    is_matrix,
+    is_missing,
+    is_sparse,
+    series_of,
+    table_of_list,
+)
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.source.spool import unnested
@@ -364,6 +372,8 @@ def open_rows(
 ) -> Source:
     """Open a table to predict; see `reading_of`. A Source that was opened for the same forest is returned as it is.
 
+    An array with a column for each feature has them in the order of training. Other arrays have the columns x0, x1, ...
+
     texts, kept  further columns of text, and columns whose text is needed, see Reading.
     excluded     columns that were excluded in training.
     empty        True if the table may have no rows.
@@ -374,7 +384,7 @@ def open_rows(
         return data
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
-    source = open_source(data, scratch=scratch, memory=memory, reading=reading)
+    source = open_source(_as_features(data, spec), scratch=scratch, memory=memory, reading=reading)
     further = [name for name in source.schema if not reading.needs(name) and name not in excluded]
     if further and not _has_names(data) and source.schema.keys() >= set(spec.feature_names):
         raise DataError(
@@ -388,6 +398,19 @@ def open_rows(
     return source.retyped(
         {name: pl.Null() for name in _incomparable_features(source.schema, spec) if not source.has_values(name)}
     )
+
+
+def _as_features(data: Any, spec: DataSpec) -> Any:
+    """Return an array with a column for each feature, alone or in a pair (X, y), as columns with their names.
+
+    Other tables are returned as they are.
+    """
+    table, *labels = data if isinstance(data, tuple) else (data,)
+    matrix = table if _has_names(table) else table_of_list(table)
+    if not is_matrix(matrix) or matrix.ndim != 2 or matrix.shape[1] != len(spec.features):
+        return data
+    columns = dict(zip(spec.feature_names, matrix.T, strict=True))
+    return (columns, *labels) if labels else columns
 
 
 def _has_names(data: Any) -> bool:
