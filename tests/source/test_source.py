@@ -214,7 +214,7 @@ def test_source__integers_of_128_bits_within_other_types(tmp_path: Path) -> None
                 [{"n": n, "x": 0.5} for n in numbers], dtype=pl.Struct({"n": pl.Int128, "x": pl.Float64})
             ),
             "list": pl.Series([[1, None], [], None, [2**90]], dtype=pl.List(pl.Int128)),
-            "array": pl.Series([[1, 2**99], [2, 3], None, [4, 5]], dtype=pl.Array(pl.Int128, 2)),
+            "array": pl.Series([[1, 2**99], [2, 3], [None, 0], [4, 5]], dtype=pl.Array(pl.Int128, 2)),
         }
     )
     frame.write_parquet(tmp_path / "t.parquet")
