@@ -29,7 +29,6 @@ from bigforest.source.find import find_files, plain_folder
 from bigforest.source.ndjson import check_kinds, has_lines, scan_ndjson
 from bigforest.source.source import (
     POLARS_FAULTS,
-    FileStamp,
     Reading,
     Source,
     cast_to,
@@ -39,11 +38,11 @@ from bigforest.source.source import (
     scan_parquet,
     source_of,
     source_of_files,
-    unchanged,
 )
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy, wide_columns
 from bigforest.source.text import FORMS, Scan, with_types
 from bigforest.storage.file_kinds import CODECS, kind_of_file
+from bigforest.storage.file_stamps import FileStamp, unchanged
 from bigforest.storage.paths import as_path, known_folder, local_path, readable
 
 # First bytes of zlib data. Polars takes a CSV file that begins with them, such as x^2,y, for a compressed one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -36,12 +37,11 @@ from bigforest.source.source import (
     Reading,
     Source,
     source_of,
-    stamps_behind,
-    unchanged,
 )
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk
 from bigforest.storage.file_kinds import kind_of_file
+from bigforest.storage.file_stamps import FileStamp, unchanged
 from bigforest.storage.paths import as_path
 
 IN_MEMORY = "data"
@@ -245,3 +245,21 @@ def _reader(data: Any) -> Any:
         f"a table cannot be made of {type(data).__name__}; give a table of Polars, pandas, pyarrow or DuckDB, an "
         "array, a list of rows, a mapping of columns or a sparse matrix; functions that read files take a path, too"
     )
+
+
+def stamps_behind(data: Any) -> list[FileStamp]:
+    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query names only the first of three or
+    more files."""
+    names: list[str] = []
+    if isinstance(data, pl.LazyFrame):
+        with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            for paths in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
+                names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", paths))
+    elif isinstance(files := getattr(data, "files", None), list):  # of a dataset, not of a forest
+        names += files
+    stamps = []
+    for name in names:
+        with suppress(OSError, ValueError):
+            if "://" not in name and Path(name).is_file():
+                stamps.append(FileStamp.of(as_path(name)))
+    return stamps

@@ -4,17 +4,14 @@ A table is in memory, or in Parquet files, which Arrow reads, a page of each col
 are validated before Polars gets them (storage/arrow.py).
 
 A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
-of the old and the new content would be combined. So a `FileStamp` of each file is made before it is first opened. The
-stamp is compared
+of the old and the new content would be combined. So a `FileStamp` of each file is made before it is first opened
+(storage/file_stamps.py). The stamp is compared
 1. with the open file, whenever a Parquet file that is read in place is opened again;
 2. with the file at the same path, at the end of each stage that reads the table.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -35,88 +32,8 @@ from bigforest.columns.types import (
 )
 from bigforest.errors import DataError, advice_on, names_other_file, reason, similar_names, system_error
 from bigforest.storage.file_kinds import what_it_is
-from bigforest.storage.paths import as_path, is_remote, readable
-
-
-class FileStamp(NamedTuple):
-    """Properties of a file that change when it is written, cut or replaced, but not when it is renamed or linked.
-
-    path        the file.
-    size        bytes.
-    written_ns  time of the last change of the content.
-    place       device and inode. None in an object store, and in a stamp sent to another process, because device
-                numbers differ between machines.
-    """
-
-    path: Path
-    size: int
-    written_ns: int
-    place: tuple[int, int] | None
-
-    @classmethod
-    def of(cls, path: Path) -> FileStamp:
-        """Return the stamp of a file. Raises OSError."""
-        return cls._from(path, path.stat())
-
-    @classmethod
-    def _from(cls, path: Path, status: Any) -> FileStamp:
-        if not hasattr(status, "st_ino"):
-            return cls(path, status.st_size, status.st_mtime_ns, None)
-        return cls(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
-
-    def check_open(self, descriptor: int) -> None:
-        """Raise DataError if an open file has another stamp."""
-        if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor))):
-            raise _changed(self.path, "changed")
-
-    def check(self) -> None:
-        """Raise DataError if the file of this name has changed."""
-        try:
-            now = FileStamp.of(self.path)
-        except FileNotFoundError:
-            raise _changed(self.path, "was removed") from None
-        if not self.is_of(now):
-            raise _changed(self.path, "changed")
-
-    def is_of(self, now: FileStamp) -> bool:
-        """Return True if `now` is a stamp of the same file, unchanged."""
-        same = (self.size, self.written_ns) == (now.size, now.written_ns)
-        return same and (self.place is None or self.place == now.place)
-
-
-def _changed(path: Path, change: str) -> DataError:
-    return DataError(f"{path}: the file {change} while it was read; nothing was written; run again when it is complete")
-
-
-@contextlib.contextmanager
-def unchanged(stamps: Sequence[FileStamp]) -> Iterator[None]:
-    """Raise DataError if one of the files changes during the block, in place of any other error of the block."""
-    try:
-        yield
-    except Exception:
-        for stamp in stamps:
-            stamp.check()
-        raise
-    for stamp in stamps:
-        stamp.check()
-
-
-def stamps_behind(data: Any) -> list[FileStamp]:
-    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query names only the first of three or
-    more files."""
-    names: list[str] = []
-    if isinstance(data, pl.LazyFrame):
-        with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-            for paths in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
-                names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", paths))
-    elif isinstance(files := getattr(data, "files", None), list):  # of a dataset, not of a forest
-        names += files
-    stamps = []
-    for name in names:
-        with contextlib.suppress(OSError, ValueError):
-            if "://" not in name and Path(name).is_file():
-                stamps.append(FileStamp.of(as_path(name)))
-    return stamps
+from bigforest.storage.file_stamps import FileStamp, unchanged
+from bigforest.storage.paths import is_remote, readable
 
 
 class Reading(NamedTuple):

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.errors import FormatError, damaged_store, naming_file
-from bigforest.source.source import FileStamp
+from bigforest.storage.file_stamps import FileStamp
 from bigforest.storage.locks import finalize
 from bigforest.storage.object_store import ObjectPath, connection_to
 from bigforest.storage.paths import local_copies

@@ -13,8 +13,8 @@ import pytest
 
 from bigforest import predict_file, train
 from bigforest.errors import DataError
-from bigforest.source.open import open_source
-from bigforest.source.source import FileStamp, stamps_behind, unchanged
+from bigforest.source.open import open_source, stamps_behind
+from bigforest.storage.file_stamps import FileStamp, unchanged
 
 ROWS = 300
 TABLE = pl.DataFrame({"a": [float(row) for row in range(ROWS)], "y": ["low", "high"] * (ROWS // 2)})
