@@ -219,21 +219,20 @@ def write_predictions(
         raise DataError(f"column {objects[0]!r} holds objects of Python, which no file can hold; convert or drop it")
     if as_path(out).resolve() in [file.resolve() for file in source.files]:
         raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
-    score = score_of(spec, forest.config.criterion, source)
-    tally = UnseenLevels()
-    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
+    score, local = score_of(spec, forest.config.criterion, source), replace(resources, cluster=None)
+    job = _Job(forest, source, tuple(keep), proba, rule, local, score, UnseenLevels())
     with (
         staged(out, PREDICTION_FILE, overwrite=overwrite) as predictions,
         source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        tables = _count_written(_predict_all(job, score, tally, resources), progress)
+        tables = _count_written(_predict_all(job, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
             _write_text(tables, predictions)
         else:
             mark = {"version": VERSION, "kind": KIND}
             write_pieces(predictions, tables, mark, compression="zstd", compression_level=1)
-    tally.tell(listener)
+    job.tally.tell(listener)
     done = score.result(source.rows)
     if done.scored and not done.weighted and (weight := spec.weight) is not None:
         by = [*([repr(weight.name)] if weight.name else []), *([api("class_weight")] if weight.classes else [])]
@@ -292,7 +291,10 @@ def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.T
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Arguments of `write_predictions` that each process needs."""
+    """Prediction of a table by a process.
+
+    score, tally  sums over the rows predicted so far.
+    """
 
     forest: Forest
     source: Source
@@ -301,6 +303,7 @@ class _Job:
     rule: VoteRule
     resources: Resources
     score: Score
+    tally: UnseenLevels
 
     @property
     def kept(self) -> dict[str, str]:
@@ -308,19 +311,14 @@ class _Job:
         schema = self.source.schema
         return {text_name(name) if text_name(name) in schema else name: name for name in self.keep}
 
-    def predicted(
-        self, score: Score, tally: UnseenLevels, first: int = 0, stop: int | None = None
-    ) -> Iterator[pa.Table]:
-        """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch.
-
-        Add the rows to `score`, and count their unseen levels in `tally`.
-        """
-        rule, loader = self.rule, self.forest.loader
+    def predicted(self, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
+        """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
+        rule, loader, score = self.rule, self.forest.loader, self.score
         category = [] if rule.category is None else [rule.category]
         others = [*self.kept, *score.columns, *category]
         features = check_schema(self.source.schema, self.forest.spec)
         table = TableInput(loader.reader(rule.unseen), self.source, features, rule, others)
-        table.tally = tally
+        table.tally = self.tally
         passes = loader.passes(rule, table, self.resources)
         with_proba, workers = self.proba or score.active, self.resources.workers
         for batch, predictions in passes.predictions(proba=with_proba, workers=workers, first=first, stop=stop):
@@ -342,23 +340,23 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     """
     import pyarrow as pa
 
-    score, tally = job.score.empty(), UnseenLevels()
+    job = replace(job, score=job.score.empty(), tally=UnseenLevels())
     path = folder / f"predictions-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as local, contextlib.ExitStack() as open_files:
         writer = None
-        for table in job.predicted(score, tally, begin, end):
+        for table in job.predicted(begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(local), table.schema))
             writer.write_table(table.combine_chunks())
-    return path, score, tally
+    return path, job.score, job.tally
 
 
-def _predict_all(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
+def _predict_all(job: _Job, resources: Resources) -> Iterator[pa.Table]:
     """Yield the predictions of all rows, in order. On a cluster, workers predict ranges of a table that is in files."""
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process
     if not executor.remote or not job.source.files or not job.source.rows:
-        yield from job.predicted(score, tally)
+        yield from job.predicted()
         return
     rows = job.source.rows
     # With a budget, trees may be loaded again for every range, so there are fewer ranges.
@@ -370,5 +368,5 @@ def _predict_all(job: _Job, score: Score, tally: UnseenLevels, resources: Resour
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()
-            score.join(of_range)
-            tally.join(unseen)
+            job.score.join(of_range)
+            job.tally.join(unseen)
