@@ -16,7 +16,8 @@ from bigforest.planning.sizes import USUAL, Limits
 from bigforest.predict.columns import count_unseen, prediction_shape
 from bigforest.predict.rows import FEWEST_ROWS, FeatureMap, Reader, RowBatch, UnseenLevels
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source.in_memory import SparseRows, is_matrix, plain_array
+from bigforest.source.in_memory import SparseRows, is_matrix
+from bigforest.source.objects import plain_array
 from bigforest.source.source import Source
 
 # Most cells that are read at a time. With predictions of a few classes, such a batch takes about 200 MB at the widest

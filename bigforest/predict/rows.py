@@ -40,11 +40,11 @@ from bigforest.source.in_memory import (
     SparseRows,
     has_named_columns,
     is_matrix,
-    is_missing,
     is_sparse,
     series_of,
     table_of_list,
 )
+from bigforest.source.objects import is_missing
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.source.spool import unnested

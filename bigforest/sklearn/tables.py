@@ -21,12 +21,11 @@ from bigforest.source.in_memory import (
     frame_from_numpy,
     has_named_columns,
     is_matrix,
-    is_missing,
     is_sparse,
     package_of,
-    plain_array,
     table_of_list,
 )
+from bigforest.source.objects import is_missing, plain_array
 from bigforest.source.open import table_in_memory
 
 
