@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import DataSpec
-from bigforest.columns.labels import label_type, proba_names
+from bigforest.columns.dataspec import DataSpec, TargetSpec
+from bigforest.columns.labels import label_series, label_type, proba_names
 from bigforest.columns.types import cells, is_feature_type, without_words
 from bigforest.errors import ConfigError, DataError, listed
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
@@ -18,7 +19,7 @@ from bigforest.planning.memory import Shape
 from bigforest.predict.certainty import category_codes
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import UnseenLevels
-from bigforest.predict.vote_rule import VoteRule, label_array, labels
+from bigforest.predict.vote_rule import REJECTED, VoteRule
 
 PREDICTION = "prediction"
 
@@ -63,6 +64,31 @@ def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, p
     label = label_type(spec.target)
     types = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
     return {name: types.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
+
+
+def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
+    """Return the labels of class codes, null for REJECTED, in the type of the target."""
+    if (codes == REJECTED).any():
+        return _classes(spec.target).gather(pl.Series(codes).replace(REJECTED, None))
+    return _classes(spec.target)[codes]
+
+
+def label_array(codes: NDArray[np.int32], spec: DataSpec, rule: VoteRule) -> NDArray[Any]:
+    """Return `labels` as an array; much faster than a Series for one row."""
+    if rule.rejects and (codes == REJECTED).any():
+        return labels(codes, spec).to_numpy()
+    return _class_array(spec.target).take(codes)
+
+
+@lru_cache(maxsize=16)
+def _classes(target: TargetSpec) -> pl.Series:
+    """Return the labels of all classes, in the type of the target."""
+    return label_series(target).cast(label_type(target)).alias("prediction")
+
+
+@lru_cache(maxsize=16)
+def _class_array(target: TargetSpec) -> NDArray[Any]:
+    return _classes(target).to_numpy()
 
 
 def prediction_column(predictions: Predictions, spec: DataSpec) -> pl.Series:

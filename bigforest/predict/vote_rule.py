@@ -6,24 +6,20 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import DataSpec, TargetSpec
-from bigforest.columns.labels import label_codes, label_series, label_type
-from bigforest.columns.types import kind_of, without_words
-from bigforest.encode.rows import true_rows
-from bigforest.errors import ConfigError, DataError, api, counted, listed
+from bigforest.columns.types import kind_of
+from bigforest.errors import ConfigError, api
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
 from bigforest.options.values import Ties, check_flag, check_word, is_integer, several
-from bigforest.predict.certainty import Calibration, check_category
+from bigforest.predict.certainty import Calibration
 from bigforest.predict.inbag import tree_bags
-from bigforest.source.source import Source
+from bigforest.predict.training_column import training_column
 
 Vote = Literal["soft", "hard", "stochastic"]
 Unseen = Literal["larger", "missing", "error"]
@@ -154,31 +150,6 @@ def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.fl
     return shares
 
 
-def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
-    """Return the labels of class codes, null for REJECTED, in the type of the target."""
-    if (codes == REJECTED).any():
-        return _classes(spec.target).gather(pl.Series(codes).replace(REJECTED, None))
-    return _classes(spec.target)[codes]
-
-
-def label_array(codes: NDArray[np.int32], spec: DataSpec, rule: VoteRule) -> NDArray[Any]:
-    """Return `labels` as an array; much faster than a Series for one row."""
-    if rule.rejects and (codes == REJECTED).any():
-        return labels(codes, spec).to_numpy()
-    return _class_array(spec.target).take(codes)
-
-
-@lru_cache(maxsize=16)
-def _classes(target: TargetSpec) -> pl.Series:
-    """Return the labels of all classes, in the type of the target."""
-    return label_series(target).cast(label_type(target)).alias("prediction")
-
-
-@lru_cache(maxsize=16)
-def _class_array(target: TargetSpec) -> NDArray[Any]:
-    return _classes(target).to_numpy()
-
-
 # Values of the options of `VoteRules.make` if none is set, in the order of its tuple `options`.
 _USUAL = (None, None, None, None, None, None, "larger", (), False)
 
@@ -264,7 +235,7 @@ class VoteRules:
             return self.calibration.jackknife(tree_bags(self._files, None).bag, self._files.trees, coverage)
         if by is None:
             return self.calibration.conformal(coverage)
-        return self.calibration.by_category(_column(self._files, by), coverage)
+        return self.calibration.by_category(training_column(self._files, by), coverage)
 
 
 def _check_quantiles(files: ForestFiles, trees: Sequence[int]) -> None:
@@ -351,69 +322,3 @@ def _check_jackknife(files: ForestFiles, by: Any) -> None:
             f"the jackknife requires exchangeable rows, and the bags have whole groups of "
             f"{files.config.group!r}; drop {api('jackknife')}"
         )
-
-
-def _column(files: ForestFiles, by: Any) -> pl.Series:
-    """Return the column `coverage_by`, given as a name or a Series. Raises ConfigError and DataError."""
-    column = _read_column(files, by) if isinstance(by, str) else _given_column(by)
-    rows = files.spec.rows + files.spec.dropped
-    if len(column) != rows:
-        raise DataError(
-            f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
-            f"trained on {rows:,}; give that table's column"
-        )
-    column = without_words(column, files.spec.missing_words)
-    check_category(column)
-    return column
-
-
-def _given_column(by: Any) -> pl.Series:
-    name = getattr(by, "name", None)
-    if not isinstance(name, str) or not name:
-        raise ConfigError(
-            f"{api('coverage_by')} must be the name of a column, or that column of the training table as a Series with "
-            f"a name, not {type(by).__name__}"
-        )
-    return by if isinstance(by, pl.Series) else pl.Series(name, by)
-
-
-def _read_column(files: ForestFiles, name: str) -> pl.Series:
-    """Read a column of the training table from its recorded path. Raises ConfigError and DataError."""
-    from bigforest.predict.rows import open_rows
-    from bigforest.storage.atomic import TemporaryFolder
-
-    place = None if files.origin is None else files.origin.data
-    if place is None:
-        raise ConfigError(
-            f"{api('coverage_by')}: the forest was trained on a table in memory or on standard input; in Python, give "
-            f"its column {name!r} as a Series"
-        )
-    with TemporaryFolder(None) as work:
-        try:
-            source = open_rows(place, files.spec, scratch=work, also=[name])
-        except DataError as error:
-            raise DataError(
-                f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error.text}"
-            ) from error
-        if name not in source.schema:
-            raise DataError(
-                f"the table that the forest was trained on has no column {name!r}; its columns are "
-                f"{listed(list(source.schema))}"
-            )
-        spec = files.spec
-        comparable = source.rows == spec.rows + spec.dropped and spec.target.name in source.schema
-        if comparable and not has_training_targets(files, source):
-            raise DataError(
-                f"{place} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} "
-                "takes a column of the training table; give the column of that table as a Series"
-            )
-        return source.column(name)
-
-
-def has_training_targets(files: ForestFiles, source: Source) -> bool:
-    """Return True if a table with as many rows as in training has the targets of the out-of-bag report."""
-    spec = files.spec
-    report = files.oob.rows.select("row", "truth").collect()
-    target = true_rows(source.columns([spec.target.name]), spec, None, ()).target[report["row"].to_numpy()]
-    truth = report["truth"].to_numpy() if spec.target.is_regression else label_codes(report["truth"], spec.target)
-    return truth is not None and np.array_equal(target, truth)

@@ -35,7 +35,7 @@ from bigforest.plot.explanations import map_chart
 from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import MAP, Pictures
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.predict.vote_rule import has_training_targets
+from bigforest.predict.training_column import has_training_targets
 from bigforest.report import page
 from bigforest.source.source import Source
 from bigforest.storage.atomic import OutputKind, check_output, staged
