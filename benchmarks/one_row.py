@@ -76,6 +76,7 @@ def _contestants(X: Any, y: NDArray[Any], trees: int, folder: Path) -> Iterator[
     yield "bigforest", "numpy", lambda: forest.predict_proba(row), None
     yield "bigforest", "Polars", lambda: forest.predict_proba(one), None
     yield "bigforest", "pandas", lambda: forest.predict_proba(pandas_row), None
+    yield "bigforest", "a list with a dict", lambda: forest.predict_proba(one.to_dicts()), None
     yield "bigforest, boosted stage of 20 rounds", "numpy", lambda: refined.predict_proba(row), None
     yield "bigforest, boosted stage of 20 rounds", "Polars", lambda: refined.predict_proba(one), None
     yield "bigforest's estimator", "numpy", lambda: estimator.predict_proba(row), None

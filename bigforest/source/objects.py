@@ -100,7 +100,7 @@ def column_of_objects(values: list[Any]) -> pl.Series:
             column = pl.Series(values=values)
     if column is not None and column.dtype.is_temporal():
         check_times(values)
-    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _differs(column, values)):
+    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and _may_differ(values)):
         return column
     plain = (cell.item() if isinstance(cell, np.bool_ | np.str_) else cell for cell in values)
     cells = [None if is_missing(cell) else cell for cell in plain]
@@ -122,9 +122,10 @@ def column_of_objects(values: list[Any]) -> pl.Series:
     return column
 
 
-def _differs(column: pl.Series, values: list[Any]) -> bool:
-    """Return True if the floats that Polars made of values may differ: NaN, which means missing, or large integers."""
-    return column.is_nan().any() or any(type(cell) is int for cell in values)
+def _may_differ(values: list[Any]) -> bool:
+    """Return True if Polars may make other floats of values: NaN, which means missing, or large integers."""
+    # An expression of Polars takes as long as reading a row of twenty columns.
+    return any(type(cell) is int or cell != cell for cell in values)
 
 
 def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
