@@ -69,7 +69,7 @@ class TreeStock(NamedTuple):
     soft     True if leaves predict shares of classes, False if they predict the most frequent class.
     factors  float64 [trees], factor of the values of each tree, so that the mean over the trees is the prediction; None
              if all trees vote with the same weight.
-    stage    boosted stage that predictions include; None without one, and if trees are explained one by one.
+    stage    boosted stage of the predictions; None without one, and for sections about single trees.
     """
 
     trees: Trees
@@ -136,6 +136,8 @@ class LoadedTree(NamedTuple):
 
 def load_trees(stock: TreeStock, table: RowTable, entries: range) -> list[LoadedTree]:
     """Load a group of trees, to route the rows of `table`.
+
+    entries  positions of the trees in the stock.
 
     Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
@@ -246,7 +248,7 @@ def forget_trees(key: str) -> None:
 class SectionPlan(NamedTuple):
     """How a section iterates over the trees, with its memory and time. Its results do not depend on the plan.
 
-    need         estimated memory, under the name of the section.
+    need         estimated memory; its stage is the name of the section.
     groups       groups of trees. Each task has one group (`plan_groups`), or goes over all groups (`plan_sweep`).
     at_once      number of tasks that a process runs at the same time.
     nanoseconds  estimated time on one thread.

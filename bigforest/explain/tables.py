@@ -73,7 +73,7 @@ class ExplanationFolder:
         return folder
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError for another kind of folder of bigforest, and for other Parquet files than tables."""
+        """Raise OutputExistsError for another folder of bigforest, and for a Parquet file that is no table."""
         kind = known_folder(self.path)
         foreign = next((file for file in files_in(self.path, "*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
@@ -128,7 +128,7 @@ class ExplanationFolder:
         self.write_pieces(name, [table])
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame]) -> None:
-        """Write a table from one or more pieces. Undefined numbers (nan) become null."""
+        """Write a table from one or more pieces. NaN becomes null."""
         remove_half_made_as(self.file(name))
         defined = (piece.with_columns(pl.col(pl.Float64).fill_nan(None)) for piece in pieces)
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in defined)

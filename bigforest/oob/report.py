@@ -106,11 +106,10 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
 
     lambdas  lambdas to choose from; None for the lambdas of the configuration (lambdas_to_try)
 
-    Returns the shrinkage, the power and the boosted rounds that the report uses. If lambda is chosen, the files of
-    leaves are read twice. These files are removed at the end. The report does not depend on the resources. It takes the
-    memory that `oob_estimate` returns for the nodes of the forest. Raises ConfigError without bootstrap, or if the
-    memory of `resources` is too little or a requested boosted stage is impossible, and FormatError if the trees cannot
-    be read.
+    Returns the shrinkage, the power and the boosted rounds of the report, which does not depend on the resources. The
+    files of leaves are read twice if lambda is chosen, and removed at the end. Memory: `oob_estimate` for the nodes of
+    the forest. Raises FormatError if the trees cannot be read, and ConfigError without bootstrap, for too little memory
+    and for a requested boosted stage that is impossible.
     """
     store, config, directory, resources, listener = job
     if not config.bootstrap:
@@ -217,8 +216,10 @@ def _sampled_rows(inputs: ReportInputs, tallies: Sequence[RangeTally]) -> Sample
 
 
 def _write_votes(job: ForestJob, files: Sequence[LeafFile]) -> None:
-    """Write the leaves of out-of-bag rows as oob/votes/part-*.parquet. Votes of an earlier report are removed first:
-    they may be divided into other parts."""
+    """Write the leaves of out-of-bag rows as oob/votes/part-*.parquet.
+
+    The votes of an earlier report are removed first: their parts may have other trees.
+    """
     store, config, directory, resources, _ = job
     remove(VOTES.at(directory).parent)
     parts = [(trees,) for trees in divide_into_parts(store.rows, config.trees)]

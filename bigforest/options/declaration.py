@@ -151,7 +151,7 @@ def declared_options(cls: type) -> dict[str, Option]:
 class KnownFamily(NamedTuple):
     """Facts about a family that options need, without its code in grow/families/.
 
-    options_of  family of the package whose options and defaults it has; its own name if it has its own.
+    options_of  family of the package whose options and defaults it has; its own name for a family of the package.
     tasks       targets that its trees predict.
     splits_on   what a node splits on, and the reference; empty for families from outside the package.
     lacks       options of the family `options_of` that it does not have.

@@ -59,7 +59,7 @@ class _Ungiven(Enum):
 
 
 def explicit_options(function: _Function) -> _Function:
-    """Wrap a function with options as keywords, so that `given(locals())` in it returns the options of the caller.
+    """Wrap a function with options as keywords, so that `given(locals())` in it returns the options that were given.
 
     The defaults in the signature are for readers only: an option that the caller did not give has a special value in
     the function. An unknown keyword raises ConfigError with the nearest names. If the keyword is a training option and

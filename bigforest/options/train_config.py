@@ -36,10 +36,10 @@ from bigforest.options.values import (
     weights_of,
 )
 
-# Default number of features of a subspace, but at most half of all features, rounded up (Ho 1995, section 4).
+# Default number of features of a subspace. The limit is half of all features, rounded up (Ho 1995, section 4).
 _SUBSPACE = 100
 
-# Options of floats only, whose whole numbers are stored as floats.
+# Options of floats: a whole number such as 5 is stored as 5.0.
 _NUMBERS = [name for name, entry in OPTIONS.items() if entry.is_float]
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
@@ -73,7 +73,7 @@ TASKS: dict[Task, TaskDefaults] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(TrainOptions):
-    """Options of training. With the data, they determine the forest bit for bit.
+    """Options of training, which together with the data determine the forest bit for bit.
 
     The fields are the options of `bigforest.train`, which describes them. Raises ConfigError for a value that an option
     cannot have, for an option of another family, and for options that contradict each other.

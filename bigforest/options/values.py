@@ -36,7 +36,7 @@ MAX_SIZES = 100
 # Default of min_level for features whose levels differ clearly.
 MIN_LEVEL = 5
 
-# Kinds of sampling: boosting, which prefers rows that earlier trees predict wrongly; and separate draws for each class.
+# Kinds of sampling: boosting, which prefers rows that earlier trees predict wrongly, and draws by class.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
 
@@ -120,7 +120,7 @@ def as_kept(value: int | str | None, numbers_of: Callable[[int | str], tuple[int
 
 
 def weights_of(value: Any) -> ClassWeight:
-    """Return weights of classes as a configuration has them, from "balanced", a mapping, pairs or None.
+    """Return weights of classes as a configuration stores them, from "balanced", a mapping, pairs or None.
 
     Raises ConfigError for a weight that is not above 0.
     """

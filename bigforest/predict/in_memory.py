@@ -1,4 +1,4 @@
-"""Predictions for tables in memory, and within lazy queries, as Polars expressions.
+"""Predictions for tables in memory, and for lazy queries by a Polars expression.
 
 Predictions have the kind of the table: a frame for a frame, an array for an array or a list of rows. For a mapping of
 columns, a list of mappings or tables, or an array with named fields, they are a Polars frame.
@@ -79,7 +79,7 @@ def predict(
         return predicted.to_arrow()
     import pandas as pd
 
-    # to_pandas starts Arrow's threads, which takes longer.
+    # to_pandas would start Arrow's threads, which takes longer than making the frame.
     if set(predicted.dtypes) == {pl.Float64} and not any(predicted.null_count().row(0)):
         return pd.DataFrame(predicted.to_numpy(), data.index, predicted.columns)
     frame = predicted.to_pandas()
@@ -152,8 +152,8 @@ def _predict_frame(
 def _predictions(
     forest: Forest, table: Input, rule: VoteRule, proba: bool, resources: Resources
 ) -> list[tuple[Any, Predictions]]:
-    """Return the batches of a table with their predictions, at least one. Logs a notice of unseen levels."""
-    if table.rows == 1 and resources.memory is None:  # without loops and threads, which take a tenth of the time
+    """Return the batches of a table, at least one, with their predictions. Log a notice of unseen levels."""
+    if table.rows == 1 and resources.memory is None:  # avoids loops and threads, a tenth of the time
         predictor = forest.loader.predictor(rule)
         [batch] = table.batches(0, 1, 1, predictor.packed.used)
         with RowsNamed(0, 1):
@@ -165,7 +165,7 @@ def _predictions(
     return predicted
 
 
-# Names of structs of several prediction columns.
+# Names of the column of an expression that returns several columns, as a struct.
 PROBABILITIES = "probabilities"
 ANSWER = "answer"
 

@@ -1,4 +1,4 @@
-"""Tables to predict: an array, or a table with named columns, in memory or not. They are read in batches of rows."""
+"""Tables to predict, read in batches of rows: arrays, and tables with named columns, in memory or in files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Input(ABC):
     reader  reader of the forest.
     rows    number of rows.
     held    bytes of the table that are in memory already.
-    tally   unseen levels of the rows that were read; None to count nothing.
+    tally   unseen levels of the rows that were read; None for a table of few rows, whose unseen levels are not counted.
     """
 
     def __init__(self, reader: Reader, rows: int, held: int) -> None:
@@ -51,8 +51,9 @@ class Input(ABC):
     def batches(self, begin: int, end: int, rows: int, used: NDArray[np.int64], last: bool = True) -> Iterator[Any]:
         """Yield the rows from `begin` to before `end` as arrays or frames of at most `rows` rows.
 
-        A table without rows has one batch, of the range from 0 to 1. With `last` False, columns other than the features
-        `used` may be left out.
+        last  False if batches only need the features `used`, because later groups of trees read the rows again.
+
+        The range from 0 to 1 of a table without rows yields one empty batch.
         """
 
     @abstractmethod
@@ -96,8 +97,8 @@ class ArrayInput(Input):
 class TableInput(Input):
     """A table whose columns have names, as a frame or a Source.
 
-    features  places of the features.
-    rule      rule of the prediction, which may need a column of categories.
+    features  columns of the table that hold the features.
+    rule      rule of the prediction, which may need a further column (`coverage_by`).
     others    columns of a Source that are read in addition to the features.
     """
 

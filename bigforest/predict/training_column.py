@@ -1,4 +1,4 @@
-"""A column of the training table for `coverage_by`: given as a Series, or read again from the path of the table."""
+"""The column of the training table for `coverage_by`: a given Series, or read again from the path of the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bigforest.storage.atomic import TemporaryFolder
 
 
 def training_column(files: ForestFiles, by: Any) -> pl.Series:
-    """Return the column `coverage_by`, given as a name or a Series. Raises ConfigError and DataError."""
+    """Return the column for `coverage_by`, which is its name or a Series. Raises ConfigError and DataError."""
     column = _read_column(files, by) if isinstance(by, str) else _given_column(by)
     rows = files.spec.rows + files.spec.dropped
     if len(column) != rows:

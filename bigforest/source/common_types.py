@@ -12,9 +12,9 @@ from bigforest.columns.types import is_text_type
 from bigforest.errors import DataError, listed
 from bigforest.source.source import Reading, Source
 
-# float64 holds every integer up to here.
+# float64 holds every integer up to this one.
 _EXACT_WHOLE = 2**53
-# Types of integers beyond this.
+# Types of integers that may exceed _EXACT_WHOLE.
 _LONG = (pl.Int64, pl.UInt64, pl.Int128, pl.UInt128)
 # Units of time, from coarse to fine.
 _UNITS = ("ms", "us", "ns")
@@ -30,9 +30,10 @@ def common_schema(
 
     part  function that returns the table of a file, from the number of the file.
 
-    Of the columns that are read, all files must have the same, in any order. The types of a column must be equal or of
-    one kind: numbers, text, dates with datetimes, or durations. Integers beyond 2**53 cannot be joined with floats. If
-    types do not fit, files where the column has no values are ignored: pandas writes NaN there. Raises DataError.
+    All files must have the same columns, in any order, except for columns that are not read. The types of a column must
+    be equal or of one kind: numbers, text, dates with datetimes, or durations. Integers beyond 2**53 cannot be joined
+    with floats. If types do not fit, files where the column has no values are ignored: pandas writes NaN there. Raises
+    DataError.
     """
     first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):
@@ -111,7 +112,7 @@ def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
 
 
 def united_type(types: Sequence[Any]) -> pl.DataType | None:
-    """Return a type that holds the values of all types, in structs by the names of fields; None if there is none."""
+    """Return a type that holds the values of all types; None if there is none. Structs are joined field by field."""
     structs = [dtype for dtype in types if isinstance(dtype, pl.Struct)]
     if not structs or any(dtype != pl.Null and dtype not in structs for dtype in types):
         return _joined_all(types)

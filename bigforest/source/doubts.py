@@ -1,4 +1,4 @@
-"""Notices about columns of text files whose values may mean something else than their type says."""
+"""Notices about columns of text files whose type may be wrong, such as codes that look like numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bigforest.source.text import CODES, DAYS_FIRST, FLOAT, NUMBERS, Scan, Typed
 
 # float64 holds all numbers of this many digits, and all digits before the point of numbers below _FEW_DIGITS.
 _FLOAT_DIGITS, _FEW_DIGITS = 15, 1e15
-# Number of more digits.
+# Pattern of a number of more digits.
 _LONG = rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"
-# About as many numbers of many digits are compared.
+# About this many rows are compared for numbers of many digits.
 _SAMPLED_ROWS = 1 << 17
 
 _MESSAGES = {
@@ -37,13 +37,13 @@ _MESSAGES = {
 
 
 def doubts(typed: TypedScans, texts: Sequence[Scan], source: Source, reading: Reading) -> Iterator[str]:
-    """Yield messages about columns that are read, unless the caller has said what they are.
+    """Yield messages about doubtful types of the columns that are read.
 
     texts   scans of the files before types were found.
     source  the table.
 
-    Most doubts are found in the first 1,000 rows. A table to predict is read as in training, so of numbers and dates
-    nothing more is read.
+    Most doubts are found in the first 1,000 rows. Columns of `reading.numbers` and `reading.texts` raise no doubts
+    about numbers. In prediction, types are those of training, so dates and quotes are not checked.
     """
     head, forms = typed.head, {name: form for name, form in typed.forms.items() if reading.needs(name)}
     numbers = [name for name, form in forms.items() if form.parse in NUMBERS and name not in reading.numbers]
@@ -91,7 +91,7 @@ def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
 def _merged(head: pl.DataFrame, floats: Sequence[str], texts: Sequence[Scan], source: Source) -> list[str]:
     """Return the columns of floats in which different texts of many digits are one float64.
 
-    All rows are compared if a number has as many digits before its point, otherwise the first rows.
+    All rows are compared in a column with a number of 1e15 or more, otherwise the first 1,000.
     """
     beyond: Collection[str] = ()
     if floats:
@@ -107,7 +107,7 @@ def _is_merged(scans: Sequence[Scan], name: str, rows: int) -> bool:
 
     rows  rows of all files
 
-    Of many rows, a sample is read that has all rows of a float64 or none.
+    Of many rows, a sample of float64 values is compared, with all rows of each.
     """
     share = rows // _SAMPLED_ROWS + 1
     texts = pl.concat([scan.select(columns_named([name]).alias("").str.strip_chars()) for scan, _ in scans])

@@ -60,7 +60,7 @@ _ARROW = b"ARROW1"
 
 
 class SeparatedPath(str):
-    """A path of CSV files with a given separator. For other paths, it is found as `Reading` describes.
+    """A path of CSV files with a given separator.
 
     separator  the character between values.
     """
@@ -267,10 +267,10 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
 
 
 def _complete(scans: list[Scan], reading: Reading) -> list[str]:
-    """Add columns and fields without values to NDJSON files that lack them, so that the files are read as one file of
-    all rows would be: a row of NDJSON has the keys that have a value. Return the columns that some files lack.
+    """Add missing columns and fields, without values, to NDJSON files. Return the columns that some files lack.
 
-    To predict, only features of `Reading.gaps` are added, also if all files lack them.
+    A row of NDJSON may leave out keys without a value, so a file may lack columns of other files. In prediction, only
+    features of `Reading.gaps` are added, even if all files lack them.
     """
     names = dict.fromkeys(name for _, schema in scans for name in schema if reading.needs(name))
     if reading.needed is not None:
@@ -346,7 +346,7 @@ def _spool_csv(files: Sequence[CsvFile], scans: Sequence[Scan], spool: Callable[
         return source
     last = columns_named({list(schema)[-1] for _, schema in scans})
     with naming_file(source.files[0]):
-        # Some values in quotes have them; or quotes that are not doubled enclose rows.
+        # Ends of lines belong to quoted values, or a stray quote has turned several rows into one value.
         line_ends = _has_line_ends(source.files)
         # A line that ends too early lacks a value in the last column of its file.
         missing = any(scan_parquet(source.files).select(last.null_count()).collect().row(0))
@@ -431,8 +431,7 @@ def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> 
 
 
 def _infer_type(values: pl.Series) -> pl.Series:
-    """Return texts as integers, floats or dates, if all can be. If different texts are one number, as 1 and 01, keep
-    texts."""
+    """Return texts as integers, floats or dates if all can be, and different texts have different values."""
     for dtype in (pl.Int64, pl.Float64):
         numbers = values.cast(dtype, strict=False)
         if numbers.is_finite().sum() == values.count():
@@ -450,8 +449,11 @@ def _scan_text(file: CsvFile | Path, reading: Reading) -> Scan:
 
 
 def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> Source:
-    """Copy an Arrow file to Parquet in `scratch`: the streaming format has no index to read single columns by, and in
-    both formats arrays are checked before Polars reads them."""
+    """Copy an Arrow file to Parquet in `scratch`.
+
+    The streaming format has no index to read single columns by. In both formats, arrays are checked before Polars reads
+    them.
+    """
     with arrow_batches(file) as reader:
         return spool_batches(reader, scratch, str(file), reading)
 

@@ -1,4 +1,4 @@
-"""Find the files of a table: from a path, folder or glob to files of one or more kinds, sorted by name."""
+"""Find the files of a table from a path, folder or glob."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bigforest.errors import DataError
 from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
 from bigforest.storage.paths import as_path, expanded, files_in, is_remote, known_folder
 
-# Folders whose files are streams of a process, and the advice for such a file.
+# Folders of streams of this process, such as standard input, and the advice for a file there.
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _STANDARD_INPUT = "; the command line reads standard input as -"
 
-# Kinds of tables with metadata: folder of the metadata, pattern of the files in it, and the call that reads the table.
+# Tables whose metadata list the valid files: folder and files of the metadata, and the call that reads the table.
 _LOGGED = {
     "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
     "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
@@ -76,9 +76,9 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
 
 
 def _check_plain(folder: Path, path: str | Path) -> None:
-    """Raise DataError if a folder is a table whose metadata say which of its files are valid, or lies in such a table.
+    """Raise DataError for the folder of a Delta, Iceberg or Hudi table, and for a folder within one.
 
-    In an object store, the folders above it are not checked.
+    Its Parquet files may have rows that are no longer valid. In an object store, the folders above are not checked.
     """
     folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
     for place in folders:
@@ -106,8 +106,7 @@ def _partition_files(folder: Path) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """Return the files of tables in a folder, sorted by name. Raises DataError if a file is compressed in a way that is
-    not read."""
+    """Return the table files in a folder, sorted by name. Raises DataError for a file of an unknown compression."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
     tables = _checked_files([file for file in files if kind_of_file(file)])
     packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
@@ -117,8 +116,10 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _checked_files(files: list[Path]) -> list[Path]:
-    """Return `files` unchanged. Raises DataError for a pipe, a device, a link to nothing, and a file that was removed
-    since it was listed: its rows would be left out."""
+    """Return `files`. Raises DataError for a pipe, a device, a broken link, and a file removed since it was listed.
+
+    Otherwise the rows of these files would be left out.
+    """
     for file in files:
         if is_remote(file) or file.is_file() or file.is_dir():
             continue
@@ -133,5 +134,5 @@ def _checked_files(files: list[Path]) -> list[Path]:
 
 
 def plain_folder(pattern: Path) -> Path:
-    """Return the deepest folder in a glob whose path has no pattern."""
+    """Return the folder of a glob above its first pattern."""
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))

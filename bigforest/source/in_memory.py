@@ -97,7 +97,7 @@ def arrow_stream(data: Any) -> Any:
         ) from error
 
 
-# Types of numpy that Polars has, too.
+# Types of numpy that Polars has as well.
 _PLAIN = {np.dtype(code) for code in "?bhilqBHILQfd"}
 
 
@@ -380,7 +380,7 @@ def with_columns_beside(
 
 
 def check_order(table: Any, values: Any, role: str) -> None:
-    """Raise DataError if `in_another_order`."""
+    """Raise DataError if a column of pandas has the index of the table in another order (`in_another_order`)."""
     if in_another_order(table, values):
         raise DataError(
             f"{role} has the index of X in another order, and rows are matched by their places; give "

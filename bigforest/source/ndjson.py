@@ -20,7 +20,7 @@ from bigforest.storage.paths import text_lines
 
 # Rows whose keys are checked, in a few milliseconds: a program that writes a key twice does so in every row.
 _CHECKED_ROWS = 100
-# Characters of these rows at most, and of a file that are read together.
+# Most characters of these rows, and characters of a file that are read together.
 _CHECKED, _PIECE = 1 << 18, 1 << 20
 
 

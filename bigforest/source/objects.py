@@ -1,7 +1,6 @@
-"""Columns of arrays of numpy, and of lists of objects of Python, numpy and pandas.
+"""Columns from numpy arrays, and from lists of Python, numpy and pandas objects.
 
-Polars makes columns of lists, but it misreads some, see `_suit_polars`. Values that would change without a word are
-refused.
+Polars converts most lists, but misreads some (`_suit_polars`). Values that would change silently are refused.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 
 def plain_array(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of any subclass as a plain one; masked cells become NaN, and text and dates among them objects.
+    """Return an array of any subclass, such as a masked array, as a plain array.
 
-    Raises DataError as `as_doubles` does.
+    Masked cells become NaN; if there are any, an array of text or dates becomes an array of objects. Raises DataError
+    as `as_doubles` does.
     """
     if type(array) is np.ndarray:
         return as_doubles(array)
@@ -169,8 +169,8 @@ def check_times(values: list[Any]) -> None:
 def _suit_polars(values: list[Any]) -> bool:
     """Return False if Polars would misread some values.
 
-    It confuses the units of times of numpy, converts other values to the type of a first scalar of numpy, so that NaN
-    becomes true, reads only the keys of the first dict, and panics at decimals that are infinite or NaN.
+    Polars confuses the units of numpy times. If the first value is a numpy scalar, Polars converts the others to its
+    type, so NaN may become true. Of dicts, it reads only the keys of the first. It panics at infinite and NaN decimals.
     """
     kinds = {type(cell) for cell in values if cell is not None}
     if any(issubclass(kind, dict | np.datetime64 | np.timedelta64) for kind in kinds):
@@ -183,8 +183,10 @@ def _are_finite(values: list[Any]) -> bool:
 
 
 def _from_dicts(cells: list[Any]) -> pl.Series:
-    """Return dicts, or None for missing ones, as structs with the keys of all of them. Raises errors as
-    `column_of_objects`."""
+    """Return dicts, or None for missing ones, as structs that have the keys of all dicts.
+
+    Raises errors as `column_of_objects`.
+    """
     keys = dict.fromkeys(key for cell in cells if cell is not None for key in cell)
     fields = {str(key): column_of_objects([None if cell is None else cell.get(key) for cell in cells]) for key in keys}
     if len(fields) < len(keys):

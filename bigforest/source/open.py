@@ -1,4 +1,4 @@
-"""Open tables of any kind: `open_source` returns a Source, to read columns, and `table_in_memory` a frame."""
+"""Open tables of any kind: `open_source` returns a Source, and `table_in_memory` a frame."""
 
 from __future__ import annotations
 
@@ -101,9 +101,8 @@ def open_source(
 def _narrowed(source: Source, name: str) -> pl.DataType | None:
     """Return a type of 64 bits that holds all values of a column of long decimals or of integers of 128 bits.
 
-    It is UInt64 or Float64, which holds a value if it equals the value, or if the value is the shortest text of the
-    float, such as 0.1. Return None if no value has more than 63 bits, if neither type holds all values, and for columns
-    of other types.
+    The type is UInt64 or Float64. A float holds a value that is equal, and a decimal that is its shortest text, such as
+    0.1. Return None for columns of other types, if no value has more than 63 bits, or if neither type holds all values.
     """
     dtype = source.schema[name]
     whole = dtype in (pl.Int128, pl.UInt128)
@@ -128,7 +127,7 @@ def _narrowed(source: Source, name: str) -> pl.DataType | None:
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
-    """Return a table other than a path as a frame: the result of a lazy query, all batches of a stream or dataset.
+    """Return a table other than a path as a frame. Run a lazy query, and read all batches of a stream or dataset.
 
     Raises DataError, and ConfigError in a forked process.
     """
@@ -191,7 +190,7 @@ def check_csv(data: Any, missing: Sequence[str]) -> None:
 
 
 def opens_quickly(data: Any) -> bool:
-    """Return True if opening a table takes little time and can be repeated. Raises DataError for a path without one."""
+    """Return True if a table can be opened quickly and again. Raises DataError for a path without a table."""
     if isinstance(data, str | Path):
         files = find_files(data)[1]
         return kind_of_file(files[0]) == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
@@ -224,7 +223,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
 
 
 def _spooled(source: Source) -> Source:
-    """Return the Source of a table that was streamed, with the memory of this."""
+    """Return the Source of a streamed table with `spooled`, the memory of streaming it."""
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
 
 
@@ -248,8 +247,10 @@ def _reader(data: Any) -> Any:
 
 
 def stamps_behind(data: Any) -> list[FileStamp]:
-    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query names only the first of three or
-    more files."""
+    """Return stamps of the files that a lazy query or a pyarrow dataset names.
+
+    Of three or more files, a query names only the first.
+    """
     names: list[str] = []
     if isinstance(data, pl.LazyFrame):
         with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):

@@ -49,11 +49,11 @@ class Reading(NamedTuple):
     categories columns of whole numbers that are categories: floats are read as integers, if all of them are whole.
     empty      True if a table may have no rows.
     target     name of the column of y in a pair (X, y); None for the name that y has, or "target" if it has none.
-    kept       columns that are copied, so their types are not changed. Those of CSV and NDJSON are copied as text: if
+    kept       columns that are copied to the output, with their types. Columns of CSV and NDJSON are copied as text: if
                their values are parsed, a column of the original text is added, named by `text_name`.
     usual      separator of the training table, used for new files if it divides their header; None if not known.
-    gaps       features with missing values in training, each with the column that had it. If no row of NDJSON files, or
-               of a list of mappings, has such a feature, it is a column without values.
+    gaps       features with missing values in training: pairs of the feature and its column of the training table. If
+               no row of NDJSON files, or of a list of mappings, has the feature, it is a column without values.
 
     A column that is not read may have any values. If reading it fails, it becomes a column without values.
     """
@@ -75,7 +75,7 @@ class Reading(NamedTuple):
         return name not in self.excluded and (self.needed is None or name in self.needed)
 
     def absent(self, schema: Mapping[str, pl.DataType]) -> list[str]:
-        """Return the features of `gaps` that are not among the columns of a table, unless a name may be misspelt."""
+        """Return the features of `gaps` that a table lacks; none if another column may be one of them, misspelt."""
         if all(name in schema for name, _ in self.gaps):
             return []
         located = zip(self.gaps, locate_columns(schema, self.gaps), strict=True)
@@ -98,7 +98,7 @@ POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 PAGE_BYTES = 1 << 16
 # Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
-# Rows that are searched at a time.
+# Rows that methods such as `has_values` read at a time.
 _BATCH_ROWS = 1 << 16
 _COMPLETE = "; check that it was written to the end"
 
@@ -167,7 +167,7 @@ class Source:
     def exceeds(self, name: str, most: int) -> bool:
         """Return True if a column of integers has a value above `most` or below -`most`. Raises DataError.
 
-        Of decimals, the integers that store them are compared.
+        A decimal is compared as the integer that stores it.
         """
         for batch in self.batches([name], _BATCH_ROWS):
             present = physical(batch.to_series()).drop_nulls()

@@ -1,7 +1,7 @@
 """Copy a table that cannot be read by column to Parquet files in the scratch folder.
 
-Parquet has no structs without fields, such as {} in JSON, and Arrow no integers of 128 bits: the former are left out,
-because they have no features, and the latter are stored as text, which is cast back when it is read.
+Structs without fields, such as {} in JSON, are left out: Parquet cannot store them, and they have no features. Integers
+of 128 bits, which Arrow lacks, are stored as text and cast back when they are read.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, where: str, readin
 
 
 def _stored(files: Sequence[Path], where: str, schema: Mapping[str, Any]) -> Source:
-    """Return the Source of Parquet files to which a table of this schema was written, by `_storable`."""
+    """Return the Source of Parquet files that have a table of this schema in the types of `_storable`."""
     return source_of_files(files, where).retyped({name: _with_fields(schema[name]) for name in wide_columns(schema)})
 
 
@@ -173,7 +173,7 @@ def wide_columns(schema: Mapping[str, Any]) -> list[str]:
 def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
     """Return expressions of the columns in types that are stored.
 
-    A column that has only structs without fields is left out if it is read, and null otherwise.
+    A column of structs without fields is left out; if it is not needed, it is null.
     """
     exprs = []
     for name, dtype in schema.items():
@@ -186,7 +186,7 @@ def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
 
 
 def _with_fields(dtype: Any, wide: pl.DataType | None = None) -> Any:
-    """Return a type without structs that have no fields; None if nothing else is in it.
+    """Return a type without its structs that have no fields; None if it consists of them.
 
     wide  type that replaces integers of 128 bits, if any.
     """

@@ -144,7 +144,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], reading: Reading) -
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
     If a column of `reading.kept` is parsed, a column `text_name` with its text is added, before all other columns.
-    Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
+    Raises OSError or one of POLARS_FAULTS for an error of the system: reading the table later might not raise it again.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in reading.texts]
@@ -223,7 +223,7 @@ def _first_values(
 ) -> dict[str, str]:
     """Return the first value of each column that has one, searching the first rows and then all rows.
 
-    values  function that returns an expression of the values of columns.
+    values  function that returns an expression of the values of columns, from their names.
     """
     first_of: dict[str, str] = {}
     for part in parts:

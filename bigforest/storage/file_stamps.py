@@ -1,4 +1,4 @@
-"""Stamps of files, by which a file that changes while it is read is found."""
+"""Stamps of files, which show that a file has changed while it was read."""
 
 from __future__ import annotations
 

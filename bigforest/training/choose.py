@@ -8,8 +8,8 @@ mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
 
 The first rule is best for most tables. The other rules are best if few features carry a signal, or if features carry a
 signal only together. For regression, the second rule is chosen if trial trees are better with it by a standard error
-(on few rows by two, see `_FEW`). It is chosen without trial trees on few rows with more features: half of these often
-lacks the ones that matter.
+(on few rows by two, see `_FEW`). On few rows with more features than rows, it is chosen without trial trees: half of
+the features often lacks the important ones.
 
 For classification, trees that draw more features take longer to grow. A larger number is therefore compared at equal
 time: 100 trees of the square root with as many trees of the larger number as grow in the same time. The loss must be
@@ -160,7 +160,7 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 
 
 class _Rows:
-    """Rows that are not held out, of all blocks of a table; of a large table, of _BLOCKS blocks at most.
+    """Rows that are not held out: of all blocks of a small table, of at most _BLOCKS blocks of a large one.
 
     outputs  for each class a pair: its rows, and their weights. For regression one pair: all rows, and for each row its
              target, scaled to the range from 0 to 1, times its weight
@@ -255,8 +255,8 @@ _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the default rule with which a larger rule is compared at equal time.
 _FOREST = 100
-# min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a few
-# light rows are not a leaf whose vote counts like the vote of heavy rows (benchmarks/columns.md).
+# min_leaf if a class weighs more than twice another. Every leaf then weighs more than a row of mean weight. Otherwise
+# the vote of a leaf of a few light rows would count like the vote of heavy rows (benchmarks/columns.md).
 _LEAF_OF_UNEVEN = 2
 # Most sums of errors of a rule (rows times classes). The sums of all rules are in memory together.
 _MOST_ERRORS = 1 << 20

@@ -128,7 +128,7 @@ def is_comparison(path: Path) -> bool:
 
 
 def _may_hold(path: Path) -> bool:
-    """Return True for the folder of a comparison, and for a folder that is empty or has only a half-written FILE."""
+    """Return True for the folder of a comparison, for an empty folder, and for one with only a half-written FILE."""
     return is_comparison(path) or (path.is_dir() and all(file.name.startswith(f".{FILE}.") for file in path.iterdir()))
 
 

@@ -54,7 +54,7 @@ from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
 # The stages in the order in which they run, except for "weigh", which is a part of growing.
-# Each function is in the module of its stage, and returns the memory, scratch and passes of the stage.
+# Each function is in the module of its stage, and returns its memory, scratch and passes.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
     choose_estimate,
@@ -348,10 +348,9 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
 
 
 def store_disk_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Return the most bytes of a store of this shape, without manifest and levels.
+    """Return an upper bound of the bytes of a store of this shape, without manifest and levels.
 
-    It is an upper bound: weights are taken to have 64 bits, and the targets of a regression to be stored as float64 in
-    addition to whole steps.
+    Weights count with 64 bits, and the targets of a regression with a float64 in addition to the whole steps.
     """
     row_bytes = shape.row_bytes + TARGET_TYPES[config.task or "classification"].itemsize
     for present, dtype in (

@@ -1,8 +1,8 @@
 """A training run: from a table to a forest on disk, in a folder where it can continue after any interruption.
 
-    plan = resolve(run, table)        options and columns are decided; refuses
+    plan = resolve(run, table)        decides roles of columns and the task; refuses unusable columns and options
     store = plan.make_store(...)      refuses if memory is too little; encodes the table, unless it is a store
-    plan = plan.for_store(store)      refuses again, by the exact sizes
+    plan = plan.for_store(store)      min_level; refuses again, by the exact sizes
     choose_options(...)               trial trees: mtry, min_leaf, axes
     grow                              trees/part-*.parquet, and the leaves of out-of-bag rows
     report                            shrinkage, power, error, rows

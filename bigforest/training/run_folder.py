@@ -377,7 +377,7 @@ def output_of(path: str | Path) -> Path:
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
 
-# Errors of bigforest that may not occur again.
+# Errors of bigforest whose cause may pass, so that the run can be resumed.
 PASSING = (DiskFullError, ClusterError, StorageError)
 
 
