@@ -44,15 +44,15 @@ def _given_column(by: Any) -> pl.Series:
 
 def _read_column(files: ForestFiles, name: str) -> pl.Series:
     """Read a column of the training table from its recorded path. Raises ConfigError and DataError."""
-    place = None if files.origin is None else files.origin.data
-    if place is None:
+    path = None if files.origin is None else files.origin.data
+    if path is None:
         raise ConfigError(
             f"{api('coverage_by')}: the forest was trained on a table in memory or on standard input; in Python, give "
             f"its column {name!r} as a Series"
         )
     with TemporaryFolder(None) as work:
         try:
-            source = open_rows(place, files.spec, scratch=work, also=[name])
+            source = open_rows(path, files.spec, scratch=work, also=[name])
         except DataError as error:
             raise DataError(
                 f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error.text}"
@@ -66,7 +66,7 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
         comparable = source.rows == spec.rows + spec.dropped and spec.target.name in source.schema
         if comparable and not has_training_targets(files, source):
             raise DataError(
-                f"{place} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} "
+                f"{path} has other values of {spec.target.name!r} than in training, and {api('coverage_by')} "
                 "takes a column of the training table; give the column of that table as a Series"
             )
         return source.column(name)

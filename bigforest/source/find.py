@@ -14,14 +14,14 @@ _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 _STANDARD_INPUT = "; the command line reads standard input as -"
 
 # Tables whose metadata list the valid files: folder and files of the metadata, and the call that reads the table.
-_LOGGED = {
+_WITH_METADATA = {
     "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
     "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
     "a Hudi table": (".hoodie", "*", "the package hudi"),
 }
 
 # Advice if a folder of bigforest was given in place of a table.
-_MEANT = {
+_ADVICE_ON_OURS = {
     "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
     "a store": "it is for training only, so give the table it was made of",
     "an unfinished run": "resume it, or give a table",
@@ -43,7 +43,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     if location.is_dir():
         ours = known_folder(location)
         if ours is not None:
-            raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
+            raise DataError(f"{path} is {ours}, not a table; {_ADVICE_ON_OURS[ours]}")
         _check_plain(location, path)
         files, partitions = _tables_in(location), _partition_files(location)
         if files and partitions:
@@ -82,7 +82,7 @@ def _check_plain(folder: Path, path: str | Path) -> None:
     """
     folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
     for place in folders:
-        for kind, (mark, pattern, scan) in _LOGGED.items():
+        for kind, (mark, pattern, scan) in _WITH_METADATA.items():
             if (place / mark).is_dir() and files_in(place / mark, pattern):
                 raise DataError(
                     f"{path}: {place} is {kind}, whose metadata say which rows of its files are valid; read it with "

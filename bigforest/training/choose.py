@@ -136,7 +136,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 
 
 # Largest min_level, and min_level divided by k.
-_MOST = 1_000
+_LARGEST_MIN_LEVEL = 1_000
 _SHARE_OF_K = 0.5
 # Number of blocks of a large table that are read, at most. They are spread evenly.
 _BLOCKS = 4
@@ -150,16 +150,16 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
     categories = [place for place, feature in enumerate(features) if feature.kind == "category"]
     if not categories:
         return replace(config, min_level=MIN_LEVEL)
-    rows = _Rows(store, config)
+    rows = _LevelRows(store, config)
     chosen = [MIN_LEVEL] * len(features)
     total = sum_of_squares(rows.outputs, rows.weight)
     for place in categories:
         ratio = variance_ratio(rows.codes(place), rows.outputs, rows.weight, total)
-        chosen[place] = round(min(max(_SHARE_OF_K * ratio, MIN_LEVEL), _MOST))
+        chosen[place] = round(min(max(_SHARE_OF_K * ratio, MIN_LEVEL), _LARGEST_MIN_LEVEL))
     return replace(config, min_level=",".join(map(str, chosen)) if max(chosen) > MIN_LEVEL else MIN_LEVEL)
 
 
-class _Rows:
+class _LevelRows:
     """Rows that are not held out: of all blocks of a small table, of at most _BLOCKS blocks of a large one.
 
     outputs  for each class a pair: its rows, and their weights. For regression one pair: all rows, and for each row its

@@ -225,7 +225,7 @@ class ComparisonRun:
             store = self._make_store(plan, work, None if begun is None else begun.run.fingerprint)
         finally:
             remove(work)
-        self._check_on(store, state)
+        self._check_candidates(store, state)
         if begun is not None:
             return store, begun
         state.run = replace(run, fingerprint=store.fingerprint)
@@ -264,7 +264,7 @@ class ComparisonRun:
 
     def _check_memory(self, plan: TrainingPlan, state: ComparisonState) -> None:
         """Raise ConfigError, before the table is encoded, if no candidate can be grown in the memory."""
-        if plan.roles is None:  # a store, see `_check_on`
+        if plan.roles is None:  # a store, see `_check_candidates`
             return
         task, faults = plan.roles.task, list[ConfigError]()
         for candidate in state.candidates.values():
@@ -294,11 +294,11 @@ class ComparisonRun:
             replace_output(store.path, kept, work / "replaced")
         return Store.open(kept, verify=fingerprint is not None)
 
-    def _check_on(self, store: Store, state: ComparisonState) -> None:
+    def _check_candidates(self, store: Store, state: ComparisonState) -> None:
         """Raise ConfigError or DataError if the metric, or an explicit candidate, does not fit the table."""
         for name, candidate in () if isinstance(self.candidates, int | None) else state.candidates.items():
             try:
-                self._check(candidate, store)
+                self._check_candidate(candidate, store)
             except (ConfigError, DataError) as error:
                 raise type(error)(f"the candidate {name}: {error.text}") from error
         classes = len(store.spec.target.classes)
@@ -307,7 +307,7 @@ class ComparisonRun:
         if state.metric == "poisson_deviance":
             criterion_named("poisson").check(store)
 
-    def _check(self, candidate: Mapping[str, Any], store: Store) -> None:
+    def _check_candidate(self, candidate: Mapping[str, Any], store: Store) -> None:
         """Raise ConfigError and DataError if a candidate cannot be grown on the table."""
         arguments = ColumnArguments(store, None, (), {**self.arguments.options, **candidate})
         resolve(Run.of(arguments), store, self.resources).for_store(store)
@@ -319,7 +319,7 @@ class ComparisonRun:
         for name in state.remaining:
             if not state.rounds and isinstance(self.candidates, int | None):
                 try:
-                    self._check(state.candidates[name], store)
+                    self._check_candidate(state.candidates[name], store)
                 except (ConfigError, DataError) as error:
                     newly_retired[name] = f"cannot be grown here: {error.text}"
                     continue
