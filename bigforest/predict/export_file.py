@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigforest.errors import ConfigError, api
+from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Listener
 from bigforest.export.onnx import to_onnx
 from bigforest.export.sklearn import to_sklearn
@@ -100,6 +100,9 @@ def export_forest(
         raise ConfigError(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
         )
+    check_word(dtype, ("float32", "float64"), "dtype")
+    if not isinstance(table, str) or not table:
+        raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     keep = names_of(keep, "keep")
     for name, changed, owner in (
         ("dtype", dtype != "float32", "onnx"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import types
+from numba import types
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather_column, on_column

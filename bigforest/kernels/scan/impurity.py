@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core import types
+from numba import types
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS16, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, class_of, take_split
