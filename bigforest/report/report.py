@@ -24,6 +24,7 @@ from bigforest.columns.labels import label_type, proba_names
 from bigforest.columns.types import without_words
 from bigforest.errors import ConfigError, DataError, api, counted, listed, shown
 from bigforest.events import Listener
+from bigforest.execution.resources import resources_of
 from bigforest.explain.tables import Explanation
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
@@ -38,7 +39,7 @@ from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.training_column import has_training_targets
 from bigforest.report import page
 from bigforest.source.source import Source
-from bigforest.storage.atomic import OutputKind, check_output, staged
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, check_output, staged
 from bigforest.storage.paths import as_path
 
 _REPORT = OutputKind("report")
@@ -475,15 +476,18 @@ def report_forest(
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     with without_checks(), ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))
-        made = _page(plot, source, trees)
+        # Altair keeps the frames of its callers, so an explanation would keep a folder of its own for some time.
+        folder = stack.enter_context(TemporaryFolder(resources_of(threads, scratch, memory).scratch))
+        made = _page(plot, source, trees, folder / "explanation")
     with staged(out, _REPORT, overwrite=overwrite) as path:
         path.write_text(made, encoding="utf-8")
     return out
 
 
-def _page(plot: Pictures, source: Source | None, trees: int) -> str:
+def _page(plot: Pictures, source: Source | None, trees: int, folder: Path) -> str:
+    """Return the report; folder: for the tables of an explanation."""
     forest = plot.forest
-    explained = _explain(plot, source)  # comes first, because it refuses a table that is not the training table
+    explained = _explain(plot, source, folder)  # comes first, because it refuses another table than in training
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
@@ -496,13 +500,14 @@ def _page(plot: Pictures, source: Source | None, trees: int) -> str:
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
 
-def _explain(plot: Pictures, source: Source | None) -> Explanation:
+def _explain(plot: Pictures, source: Source | None, folder: Path) -> Explanation:
     """Explain the forest and, with the training table, its out-of-bag rows, in one call, which reads the table once."""
     if source is None or not plot.forest.has_bags:
-        return plot.explain(["importance", "trees"], rules=_RULES)
+        return plot.explain(["importance", "trees"], out=folder, rules=_RULES)
     if not plot.forest.oob.rows_used:
-        return plot.explain(["importance", "trees", "permutation"], source, rules=_RULES)
-    return plot.explain(["importance", "trees", "permutation", "proximities"], source, rules=_RULES, **MAP)
+        return plot.explain(["importance", "trees", "permutation"], source, out=folder, rules=_RULES)
+    parts = ["importance", "trees", "permutation", "proximities"]
+    return plot.explain(parts, source, out=folder, rules=_RULES, **MAP)
 
 
 def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[str]:

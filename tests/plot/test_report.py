@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 from html.parser import HTMLParser
@@ -175,6 +176,20 @@ def test_page__with_the_rows_of_a_forest_whose_bags_are_not_known(tmp_path: Path
     ):
         with pytest.raises(DataError, match=told):
             forest.report(other, tmp_path / "b.html", threads=1)
+
+
+def test_page__its_folders_are_removed_at_once(tmp_path: Path) -> None:
+    """Without waiting for garbage collection: Altair keeps the frames of its callers."""
+    frame, scratch = table(), tmp_path / "scratch"
+    scratch.mkdir()
+    forest = bf.train(frame, "y", trees=4)
+    gc.collect()
+    gc.disable()
+    try:
+        bf.report_forest(forest, None, tmp_path / "report.html", scratch=scratch)
+        assert not list(scratch.iterdir())
+    finally:
+        gc.enable()
 
 
 def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
