@@ -38,6 +38,7 @@ from bigforest.planning.sizes import USUAL
 from bigforest.progress import watching
 from bigforest.source.in_memory import (
     SparseRows,
+    SparseTable,
     has_named_columns,
     is_matrix,
     is_sparse,
@@ -401,15 +402,16 @@ def open_rows(
 
 
 def _as_features(data: Any, spec: DataSpec) -> Any:
-    """Return an array with a column for each feature, alone or in a pair (X, y), as columns with their names.
+    """Return an array or sparse matrix with a column for each feature, alone or in a pair (X, y), with their names.
 
     Other tables are returned as they are.
     """
     table, *labels = data if isinstance(data, tuple) else (data,)
     matrix = table if _has_names(table) else table_of_list(table)
-    if not is_matrix(matrix) or matrix.ndim != 2 or matrix.shape[1] != len(spec.features):
+    if not (is_matrix(matrix) or is_sparse(matrix)) or matrix.shape[1:] != (len(spec.features),):
         return data
-    columns = dict(zip(spec.feature_names, matrix.T, strict=True))
+    names = spec.feature_names
+    columns = SparseTable(matrix, names) if is_sparse(matrix) else dict(zip(names, matrix.T, strict=True))
     return (columns, *labels) if labels else columns
 
 

@@ -463,7 +463,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 return frame, frame.columns
             X = self._array(X if cells is None else cells)
             names = [f"x{place}" for place in range(X.shape[1])]
-            return SparseTable(X) if is_sparse(X) else named(X, names), names
+            return SparseTable(X, names) if is_sparse(X) else named(X, names), names
         if not frame.width:
             raise DataError("X has no columns; give at least one")
         validate_data(self, X if hasattr(X, "iloc") else header(frame), skip_check_array=True)

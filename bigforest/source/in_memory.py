@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from pathlib import Path
@@ -262,10 +262,13 @@ def _are_whole(levels: Collection[Any]) -> bool:
 class SparseRows:
     """A sparse matrix of scipy whose rows are made dense when they are requested.
 
-    Holds a copy of the matrix as CSR, unless it is CSR already. Raises DataError unless its cells are plain numbers.
+    Holds a copy of the matrix as CSR, unless it is CSR already. Raises DataError unless its cells are plain numbers in
+    two dimensions.
     """
 
     def __init__(self, matrix: Any) -> None:
+        if len(matrix.shape) != 2:
+            raise DataError(f"the sparse array must have two dimensions, not shape {matrix.shape}; reshape it")
         if matrix.dtype.kind not in "biuf":
             raise DataError(f"the sparse matrix has type {matrix.dtype}; convert it to numbers of at most 64 bits")
         rows = matrix.tocsr()
@@ -288,24 +291,30 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class SparseTable:
-    """A sparse matrix of scipy as a table: its columns x0, x1 and so on, then further columns.
+    """A sparse matrix of scipy as a table: its columns, then further columns.
 
     A cell that the matrix does not store is 0.
 
     matrix  [rows, features], any format of scipy.sparse.
+    names   names of the columns of the matrix.
     others  the further columns.
     """
 
     matrix: Any
+    names: Sequence[str]
     others: tuple[pl.Series, ...] = ()
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
+    def columns(self) -> list[str]:
+        return [*self.names, *(column.name for column in self.others)]
 
-    def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape[0], len(self.columns)
+
+    def with_columns(self, others: Iterable[pl.Series]) -> SparseTable:
         """Return the table with these columns added at the end."""
-        return SparseTable(self.matrix, (*self.others, *others))
+        return SparseTable(self.matrix, self.names, (*self.others, *others))
 
     def spool(self, scratch: Path, where: str) -> Source:
         """Write the table into Parquet files in `scratch`, see `spool_frames`. Holds SparseRows in addition."""
@@ -314,7 +323,7 @@ class SparseTable:
         def parts() -> Iterator[pl.DataFrame]:
             for first in range(0, max(1, rows.shape[0]), rows.at_once):
                 cells = rows[first : first + rows.at_once]
-                part = frame_from_numpy(cells, numbered_names(cells))
+                part = frame_from_numpy(cells, self.names)
                 yield part.with_columns(column.slice(first, part.height) for column in self.others)
 
         return spool_frames(parts(), scratch, where)
@@ -355,13 +364,15 @@ def with_columns_beside(
             columns[role] = series_of(values, None, called[role])
     if not columns:
         return data, names
-    table = data if is_sparse(data) else frame_in_memory(data, reading)
+    table = SparseTable(data, numbered_names(data)) if is_sparse(data) else data
+    if not isinstance(table, SparseTable):
+        table = frame_in_memory(data, reading)
     if table is None:
         role, kind = next(iter(columns)), type(data).__name__
         if data is None:
             raise ConfigError(f"{role} is an array beside a table; give the table, too, as {api('data')}")
         raise ConfigError(f"{role} as an array needs a table in memory, not {kind}; name a column of the table")
-    taken = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
+    taken = set(table.columns)
     rows = table.shape[0]
     for role, column in columns.items():
         if len(column) != rows:
@@ -374,9 +385,7 @@ def with_columns_beside(
         name = column.name or free_name(role, taken)
         taken.add(name)
         columns[role], names[role] = column.alias(name), name
-    if isinstance(table, pl.DataFrame):
-        return table.with_columns(columns.values()), names
-    return SparseTable(table, tuple(columns.values())), names
+    return table.with_columns(columns.values()), names
 
 
 def check_order(table: Any, values: Any, role: str) -> None:

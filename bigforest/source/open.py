@@ -208,7 +208,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
     if isinstance(data, tuple) and len(data) == 2:
         data, _ = with_columns_beside(data, {"target": reading.target}, reading)
     if is_sparse(data):
-        data = SparseTable(data)
+        data = SparseTable(data, numbered_names(data))
     if isinstance(data, SparseTable):
         return _spooled(data.spool(scratch, IN_MEMORY))
     frame = frame_in_memory(data, reading)

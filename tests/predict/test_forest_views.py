@@ -316,7 +316,7 @@ def test_arrays_with_the_columns_of_training__are_read() -> None:
         bf.validate_forest(forest, cells)
 
 
-@pytest.mark.parametrize("kind", ["array", "masked", "list of rows", "objects"])
+@pytest.mark.parametrize("kind", ["array", "masked", "list of rows", "objects", "sparse"])
 def test_arrays_with_a_column_for_each_feature__have_the_order_of_training(tmp_path: Path, kind: str) -> None:
     """As in `Forest.predict`, even if the names of the features are numbers in another order."""
     frame = table().drop_nulls().select(pl.col("a").alias("x1"), pl.col("b").alias("x0"), "target")
@@ -324,10 +324,18 @@ def test_arrays_with_a_column_for_each_feature__have_the_order_of_training(tmp_p
         frame = frame.with_columns(pl.col("x0").replace_strict(dict(enumerate("klmnopqrs"))))
     forest = bf.train(frame, "target", trees=3, refine="off")
     cells = frame.drop("target").to_numpy()
-    array = {"masked": np.ma.masked_array(cells, cells == cells[0, 0]), "list of rows": cells.tolist()}.get(kind, cells)
+    array = {
+        "masked": np.ma.masked_array(cells, cells == cells[0, 0]),
+        "list of rows": cells.tolist(),
+        "sparse": cells if kind == "objects" else csr_matrix(cells),
+    }.get(kind, cells)
     bf.predict_file(forest, array, tmp_path / "out.parquet")
     predicted = pl.read_parquet(tmp_path / "out.parquet")["prediction"].to_list()
     assert predicted == forest.predict(array).tolist()
     if kind != "masked":
         assert predicted == forest.predict(frame)["prediction"].to_list()
-    assert bf.validate_forest(forest, (array, frame["target"])).height == 3
+    pair = (array, frame["target"])
+    assert bf.validate_forest(forest, pair).height == 3
+    if kind != "masked":
+        explained = [forest.explain(data, parts="permutation")["permutation"] for data in (pair, frame)]
+        assert explained[0].equals(explained[1])

@@ -19,7 +19,7 @@ from scipy import sparse
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
-from bigforest.source.in_memory import SparseTable, with_columns_beside
+from bigforest.source.in_memory import SparseTable, numbered_names, with_columns_beside
 from bigforest.source.open import open_source
 
 DRAW = np.random.default_rng(1)
@@ -227,13 +227,15 @@ def test_sparse__is_a_table_by_itself(tmp_path: Path) -> None:
     assert bf.predict_file(forest, sparse.csr_matrix(X[:0]), tmp_path / "none.parquet").rows == 0
     with pytest.raises(DataError, match="the table has no rows"):
         bf.train((sparse.csr_matrix(X[:0]), []), trees=1)
+    with pytest.raises(DataError, match="must have two dimensions"):
+        bf.predict_file(forest, sparse.coo_array(X[0]), tmp_path / "p.parquet", overwrite=True)
 
 
 def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("in_memory", "spool"):
         monkeypatch.setattr(f"bigforest.source.{module}.PART_BYTES", 8 * 40 * 200)
     tall = sparse.random(300, 40, 0.1, "csc", random_state=np.random.default_rng(2))
-    source = open_source(SparseTable(tall, (pl.Series("y", range(300)),)), scratch=tmp_path)
+    source = open_source(SparseTable(tall, numbered_names(tall), (pl.Series("y", range(300)),)), scratch=tmp_path)
     assert (source.rows, len(source.schema), len(source.files)) == (300, 41, 2)
     assert np.array_equal(source.columns(["x3", "y"]).to_numpy()[:, 0], tall[:, [3]].toarray()[:, 0])
     assert source.column("y").to_list() == list(range(300))
