@@ -2,7 +2,7 @@
 
 1. `column_roles` names target, groups, weights and features (roles.py).
 2. `plan_encode` divides the features into tasks that fit the memory budget (memory.py).
-3. Nested columns are unnested; files with nested columns are copied flat.
+3. Nested columns are unnested. Files with nested columns, and small files, are copied to larger flat files.
 4. The target is read and written, which decides the rows that are kept. Then weights are written (rows.py).
 5. Each task encodes some features, categories or numbers, in memory or in pieces, and writes a part (features.py). The
    parts are appended to the store in the order of the features.
@@ -46,7 +46,7 @@ from bigforest.options.values import Task
 from bigforest.progress import watching
 from bigforest.source.open import check_csv, open_source, opens_quickly
 from bigforest.source.source import Reading, Source
-from bigforest.source.spool import unnested
+from bigforest.source.spool import repacked
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote
 from bigforest.store.format import STORE
@@ -93,7 +93,7 @@ def encode(
         names = [*kinds, name, *roles.others]
         separator, source = (
             source.separator,
-            unnested(source, {column: columns[column] for column in names}, scratch, resources.limits.cells_per_read),
+            repacked(source, {column: columns[column] for column in names}, scratch, resources.limits.copy_cells),
         )
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):

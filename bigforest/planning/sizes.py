@@ -56,7 +56,7 @@ class Limits:
 
     slice_rows      rows of a column that are read at a time.
     cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost.
-                    Nested columns are unnested at most this many cells at a time.
+    copy_cells      cells that are copied at a time if files have nested columns, or are small.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
     levels_waiting  fewest levels of a category that are collected before they are merged.
 
@@ -78,6 +78,7 @@ class Limits:
 
     slice_rows: int = 1 << 18
     cells_per_read: int = 1 << 21
+    copy_cells: int = 1 << 19
     presort_rows: int = 2**32 - 1
     levels_waiting: int = 1 << 18
 

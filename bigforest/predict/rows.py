@@ -48,7 +48,7 @@ from bigforest.source.in_memory import (
 from bigforest.source.objects import is_missing
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
-from bigforest.source.spool import unnested
+from bigforest.source.spool import repacked
 from bigforest.store.levels import Levels
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ def open_rows(
     if nested := nested_roles(source.schema, spec):
         whole = {name: FlatColumn(name, dtype) for name, dtype in source.schema.items()}
         with source.unchanged():
-            source = unnested(source, whole | nested, scratch, USUAL.cells_per_read)
+            source = repacked(source, whole | nested, scratch, USUAL.copy_cells)
     return source.retyped(
         {name: pl.Null() for name in _incomparable_features(source.schema, spec) if not source.has_values(name)}
     )

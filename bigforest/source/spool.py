@@ -1,4 +1,4 @@
-"""Copy a table that cannot be read by column to Parquet files in the scratch folder.
+"""Copy a table that cannot be read by column, or only slowly, to Parquet files in the scratch folder.
 
 Structs without fields, such as {} in JSON, are left out: Parquet cannot store them, and they have no features. Integers
 of 128 bits, which Arrow lacks, are stored as text and cast back when they are read.
@@ -30,6 +30,8 @@ _SMALL_BYTES = 30_000_000
 # Row groups of a table streamed to scratch hold about PART_BYTES, within these numbers of rows.
 _MAX_GROUP_ROWS = 1 << 18
 _MIN_GROUP_ROWS = 1 << 12
+# Small files are copied if the copies are so many times fewer.
+_FEWER = 8
 _WIDE = (pl.Int128, pl.UInt128)
 
 
@@ -113,23 +115,26 @@ def spool_frames(frames: Iterable[pl.DataFrame], scratch: Path, where: str) -> S
     return _write_all(parts, scratch, where, EVERYTHING)
 
 
-def unnested(source: Source, flat: Mapping[str, FlatColumn], scratch: Path, cells: int) -> Source:
-    """Return a source with the columns `flat`, by name, instead of nested columns. Raises DataError.
+def repacked(source: Source, flat: Mapping[str, FlatColumn], scratch: Path, cells: int) -> Source:
+    """Return a source with the columns `flat`, by name, that is quick to read a column at a time. Raises DataError.
 
-    A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
-    read of one feature would otherwise read the whole nested column.
+    A table in memory is unnested while it is read. Files are copied to Parquet files in `scratch` if they have nested
+    columns, because every read of one feature would otherwise read the whole nested column; or if the copies are at
+    least _FEWER times fewer, because opening a small file takes longer than reading a column of it.
 
-    cells  number of cells that are copied at a time
+    cells  number of cells that are copied at a time, to a file
     """
     columns = list(dict.fromkeys(one.column for one in flat.values()))
-    if not any(is_nested(source.schema[column]) for column in columns):
+    nested = any(is_nested(source.schema[column]) for column in columns)
+    rows = max(1, cells // len(flat))
+    if not nested and len(source.files) < _FEWER * (1 + source.rows // rows):
         return source
     exprs = [one.expr.alias(name) for name, one in flat.items()]
     if source.frame is not None:
         schema = {name: one.dtype for name, one in flat.items()}
         return replace(source, schema=schema, frame=source.frame.select(exprs))
     no_rows = pl.DataFrame(schema={column: source.schema[column] for column in columns})
-    frames = source.batches(columns, max(1, cells // len(flat))) if source.rows else iter([no_rows])
+    frames = source.batches(columns, rows) if source.rows else iter([no_rows])
     return _write_all((frame.select(exprs) for frame in frames), scratch, source.name, EVERYTHING)
 
 

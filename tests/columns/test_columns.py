@@ -426,7 +426,7 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 @given(data=st.data(), cells=st.sampled_from([1, 60, 10**6]))
 def test_encode__nested_columns_are_their_elements(data: st.DataObject, cells: int) -> None:
     """In memory, from files of any cut, and from Arrow's fixed-size lists, a few rows at a time."""
-    frame, limits = nested_table(20), Limits(cells_per_read=cells)
+    frame, limits = nested_table(20), Limits(copy_cells=cells)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         expected = encoded(flat(frame), folder, "flat.store")

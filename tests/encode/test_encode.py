@@ -105,6 +105,9 @@ def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any
     for number, part in enumerate(parts):
         part.write_parquet(folder / "files" / f"part-{number}.parquet")
         part.write_ipc(folder / "files" / f"part-{number}.arrow")
+    (folder / "rows").mkdir()
+    for number in range(len(frame)):
+        frame[number].write_parquet(folder / "rows" / f"{number:03}.parquet")
     frame.write_parquet(folder / "groups.parquet", row_group_size=2)
     with (
         pa.OSFile(str(folder / "stream.arrow"), "wb") as sink,
@@ -119,6 +122,7 @@ def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any
         "dataset": ds.dataset(sorted(map(str, (folder / "files").glob("*.parquet"))), format="parquet"),
         "groups": folder / "groups.parquet",
         "many files": str(folder / "files" / "*.parquet"),
+        "a file for each row": folder / "rows",
         "arrow files": folder / "files" / "*.arrow",
         "arrow stream": folder / "stream.arrow",
     }

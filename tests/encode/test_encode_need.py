@@ -66,7 +66,7 @@ print(peak - before)
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of two wide columns and a narrow one, in one large row group."""
+    """A table of two wide columns and a narrow one, in one large row group, and in a folder `small` of small files."""
     random = np.random.default_rng(1)
     frame = pl.DataFrame(
         {
@@ -78,6 +78,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     path = tmp_path_factory.mktemp("table") / "t.parquet"
     frame.write_parquet(path, row_group_size=ROWS)
+    (path.parent / "small").mkdir()
+    for number, part in enumerate(frame.iter_slices(ROWS // 200)):
+        part.write_parquet(path.parent / "small" / f"{number:03}.parquet")
     return path
 
 
@@ -90,12 +93,13 @@ def test_encode__takes_no_more_than_it_says_and_writes_the_same(
 ) -> None:
     shape = Shape(ROWS, (4, 4, 1), ROWS * 2, 2, (8, 4, 1))
     stores = []
-    for spare, threads in budgets:
+    tables = [*([table] * len(budgets)), table.with_name("small")]
+    for data, (spare, threads) in zip(tables, [*budgets, budgets[-1]], strict=True):
         resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
         need = encode_estimate(shape, TrainConfig(max_bins=max_bins), resources)
         assert need.memory <= resources.memory
-        out = tmp_path / f"{spare}-{threads}.store"
-        command = [sys.executable, "-c", PEAK, str(table), str(out), str(resources.memory), str(threads), str(max_bins)]
+        out = tmp_path / f"{data.stem}-{spare}-{threads}.store"
+        command = [sys.executable, "-c", PEAK, str(data), str(out), str(resources.memory), str(threads), str(max_bins)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert int(run.stdout) <= need.memory - BASE_BYTES + LOADED
         stores.append({file.name: file.read_bytes() for file in out.iterdir()})
