@@ -10,7 +10,6 @@ import polars as pl
 
 from bigforest.columns.dataspec import FeatureSpec
 from bigforest.errors import counted
-from bigforest.explain.tables import Explanation
 from bigforest.plot.draw import (
     COLORS,
     DEEP,
@@ -152,10 +151,9 @@ def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def importance_chart(explanation: Explanation, kind: str) -> Any:
-    """Draw bars of the most important features; kind: name of the table."""
+def importance_chart(forest: Forest, importance: pl.DataFrame, kind: str) -> Any:
+    """Draw bars of the most important features; kind: name of the table of explanations."""
     alt = altair()
-    importance = explanation[kind]
     table = importance_table(importance)
     base = chart_of(table).encode(
         y=alt.Y("feature:N", title=None, sort=table["feature"].to_list()),
@@ -164,7 +162,8 @@ def importance_chart(explanation: Explanation, kind: str) -> Any:
     axis = alt.Axis(format="~s", tickCount=6) if largest >= 10_000 else alt.Axis(tickCount=6)  # type: ignore[operator]
     bars = base.mark_bar().encode(x=alt.X("importance:Q", title="importance", axis=axis))
     spread = base.mark_rule(color=INK).encode(x=alt.X("lower:Q", title="importance"), x2=alt.X2("upper"))
-    sample = "trees" if f"{kind}-trees" in explanation.tables else "rows"  # rows: of whole predictions, by all trees
+    # With a boosted stage, features are permuted in whole predictions of rows (explain/permutation.py).
+    sample = "rows" if kind == "permutation" and forest.files.is_refined else "trees"
     caption = [f"lines are two standard errors to each side, over the {sample}"]
     if importance.height > table.height:
         caption.append(f"the {table.height} most important of {importance.height} features")

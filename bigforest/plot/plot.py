@@ -17,7 +17,6 @@ from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.refine import scale_of
 from bigforest.explain.row_table import sampled
-from bigforest.explain.tables import Explanation
 from bigforest.options.values import check_word, is_integer, several, some_of
 from bigforest.plot.accuracy import (
     confusion_chart,
@@ -229,8 +228,8 @@ class Pictures:
                 f"{api('features')} must be names, not {shown(features)}; for pairs, use {api('explain_forest')}"
             )
         rows, _ = self._sample(data)
-        explanation = self.explain("dependence", rows, features=features)
-        return dependence_chart(explanation["dependence"], self.forest.is_regression, milliseconds(self.forest))
+        curves = self.explain("dependence", rows, features=features)["dependence"]
+        return dependence_chart(curves, self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
         """Plot the contributions of features to the prediction of a row.
@@ -359,11 +358,8 @@ class Pictures:
             raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
         classes, label = self._class_option(label)
         rows, _ = self._sample(data)
-        explanation = self.explain(
-            "dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS
-        )
-        pairs, steps = explanation["dependence-pairs"], milliseconds(self.forest)
-        return surface_chart(pairs, names[0], names[1], label, steps)
+        tables = self.explain("dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
+        return surface_chart(tables["dependence-pairs"], names[0], names[1], label, milliseconds(self.forest))
 
     def interactions(self, data: Any, label: Any = None) -> Any:
         """Plot the mean interactions of pairs of features over all rows, or over a sample of 100 rows.
@@ -385,8 +381,8 @@ class Pictures:
         altair()
         classes, _ = self._class_option(label)
         rows, _ = self._sample(data, _PAIR_ROWS)
-        explanation = self.explain("interactions", rows, classes=classes)
-        return interactions_chart(explanation["interaction-pairs"], rows.height)
+        pairs = self.explain("interactions", rows, classes=classes)["interaction-pairs"]
+        return interactions_chart(pairs, rows.height)
 
     def map(self, data: Any) -> Any:
         """Plot at most 500 rows as points. Rows with large RF-GAP proximities are close to each other.
@@ -402,11 +398,11 @@ class Pictures:
         """
         altair()
         with self.opened(data) as source:
-            name = self.forest.spec.target.name
-            explanation = self.explain("proximities", source, **MAP)
-            if not explanation["neighbors"].height:
+            neighbors = self.explain("proximities", source, **MAP)["neighbors"]
+            if not neighbors.height:
                 raise ConfigError(_NONE_OUT_OF_BAG)
-            return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression)
+            target = source.column(self.forest.spec.target.name)
+            return map_chart(neighbors, target, not self.forest.is_regression)
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:
@@ -430,18 +426,22 @@ class Pictures:
         if not self.forest.oob.rows_used:
             raise ConfigError(_NONE_OUT_OF_BAG)
 
-    def explain(self, parts: str | Sequence[str], data: Any = None, **options: Any) -> Explanation:
-        """Return the tables of these sections of an explanation, computed with the options `how`."""
-        return explain_forest(self.forest, data, parts=parts, **options, **(self.how or {}))
+    def explain(self, parts: str | Sequence[str], data: Any = None, **options: Any) -> dict[str, pl.DataFrame]:
+        """Return the tables of these sections of an explanation, except for those by tree, which are large.
+
+        They are computed with the options `how`. The Explanation ends here, and with it its temporary folder. Altair
+        would keep it until garbage is collected, as it keeps the frames of its callers.
+        """
+        explained = explain_forest(self.forest, data, parts=parts, **options, **(self.how or {}))
+        return {name: explained[name] for name in explained if not name.endswith("-trees")}
 
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
-        return importance_chart(self.explain(kind, data), kind)
+        return importance_chart(self.forest, self.explain(kind, data)[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._class_option(label)
-        explanation = self.explain("contributions", rows, classes=classes)
-        return explanation["contributions"].sort("row")
+        return self.explain("contributions", rows, classes=classes)["contributions"].sort("row")
 
     def _waterfall(self, contributions: pl.DataFrame, values: pl.DataFrame, row: int) -> Any:
         return waterfall_chart(contributions, values.row(0, named=True), row, scale_of(self.forest))

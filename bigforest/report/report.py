@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -24,8 +24,6 @@ from bigforest.columns.labels import label_type, proba_names
 from bigforest.columns.types import without_words
 from bigforest.errors import ConfigError, DataError, api, counted, listed, shown
 from bigforest.events import Listener
-from bigforest.execution.resources import resources_of
-from bigforest.explain.tables import Explanation
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
@@ -39,7 +37,7 @@ from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.training_column import has_training_targets
 from bigforest.report import page
 from bigforest.source.source import Source
-from bigforest.storage.atomic import OutputKind, TemporaryFolder, check_output, staged
+from bigforest.storage.atomic import OutputKind, check_output, staged
 from bigforest.storage.paths import as_path
 
 _REPORT = OutputKind("report")
@@ -474,20 +472,16 @@ def report_forest(
     altair()
     converter()
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
-    with without_checks(), ExitStack() as stack:
-        source = None if data is None else stack.enter_context(plot.opened(data))
-        # Altair keeps the frames of its callers, so an explanation would keep a folder of its own for some time.
-        folder = stack.enter_context(TemporaryFolder(resources_of(threads, scratch, memory).scratch))
-        made = _page(plot, source, trees, folder / "explanation")
+    with without_checks(), nullcontext() if data is None else plot.opened(data) as source:
+        made = _page(plot, source, trees)
     with staged(out, _REPORT, overwrite=overwrite) as path:
         path.write_text(made, encoding="utf-8")
     return out
 
 
-def _page(plot: Pictures, source: Source | None, trees: int, folder: Path) -> str:
-    """Return the report; folder: for the tables of an explanation."""
+def _page(plot: Pictures, source: Source | None, trees: int) -> str:
     forest = plot.forest
-    explained = _explain(plot, source, folder)  # comes first, because it refuses another table than in training
+    explained = _explain(plot, source)  # comes first, because it refuses another table than in training
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
@@ -500,35 +494,37 @@ def _page(plot: Pictures, source: Source | None, trees: int, folder: Path) -> st
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
 
-def _explain(plot: Pictures, source: Source | None, folder: Path) -> Explanation:
+def _explain(plot: Pictures, source: Source | None) -> dict[str, pl.DataFrame]:
     """Explain the forest and, with the training table, its out-of-bag rows, in one call, which reads the table once."""
-    if source is None or not plot.forest.has_bags:
-        return plot.explain(["importance", "trees"], out=folder, rules=_RULES)
-    if not plot.forest.oob.rows_used:
-        return plot.explain(["importance", "trees", "permutation"], source, out=folder, rules=_RULES)
-    parts = ["importance", "trees", "permutation", "proximities"]
-    return plot.explain(parts, source, out=folder, rules=_RULES, **MAP)
+    parts, rows = ["importance", "trees"], source if plot.forest.has_bags else None
+    options: dict[str, Any] = {"rules": _RULES}
+    if rows is not None:
+        parts.append("permutation")
+        if plot.forest.oob.rows_used:
+            parts.append("proximities")
+            options |= MAP
+    return plot.explain(parts, rows, **options)
 
 
-def _map(forest: Forest, source: Source | None, explained: Explanation) -> list[str]:
-    if source is None or "neighbors" not in explained.tables:
+def _map(forest: Forest, source: Source | None, explained: dict[str, pl.DataFrame]) -> list[str]:
+    if source is None or "neighbors" not in explained:
         return []
     target = without_words(source.column(forest.spec.target.name), forest.spec.missing_words)
     drawn = map_chart(explained["neighbors"], target, not forest.is_regression)
     return [page.picture(drawn, "Map of rows by proximity")]
 
 
-def _importance(forest: Forest, explained: Explanation) -> list[str]:
+def _importance(forest: Forest, explained: dict[str, pl.DataFrame]) -> list[str]:
     """Return pieces of HTML: the importance by permutation, if it was computed, and by the decrease of impurity."""
-    drawn = importance_chart(explained, "importance")
+    drawn = importance_chart(forest, explained["importance"], "importance")
     pieces = [page.picture(drawn, "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
     if forest.config.boosts:
         return [*pieces, page.text(f"{note}; other importances are not available with boosting.")]
-    if "permutation" not in explained.tables:
+    if "permutation" not in explained:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
     rows = explained["permutation"].sort("importance", descending=True, nulls_last=True).head(_SHOWN)
-    drawn = importance_chart(explained, "permutation")
+    drawn = importance_chart(forest, explained["permutation"], "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
         page.html_table(rows.columns, rows.rows()),
