@@ -31,7 +31,6 @@ from bigforest.errors import FormatError
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import loaded_bytes, shrunk_leaves
 from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
-from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
@@ -103,7 +102,7 @@ class TallyInputs(NamedTuple):
 class TalliedRange(NamedTuple):
     """The votes on a range of rows.
 
-    tallies  the votes: one tally in memory, or a file for each file of the report that has some of the rows
+    tallies  the votes: one tally in memory, or a file for each row group of the report
     changes  int64 [3, trees], changes by each tree: weight of wrong rows (for regression, weighted sum of losses, see
              NumberLoss); number of rows with a vote; weight of the rows with a vote
     losses   losses with each power; None if the power is not chosen
@@ -197,50 +196,23 @@ def lambda_losses(inputs: TallyInputs, begin: int, end: int, advance: Advance) -
     return losses_by_lambda(store, inputs.config, begin, votes, inputs.loss, inputs.workers)
 
 
-def tally_range(inputs: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
-    """Task: return the votes on rows `begin` to before `end`."""
-    accumulator = no_votes(end - begin, inputs.store.spec)
-    changes = _tally(inputs, begin, end, accumulator, advance)
-    losses = None
-    if len(inputs.powers) > 1:
-        losses = losses_by_power(inputs.store, inputs.config, begin, accumulator, inputs.powers, inputs.workers)
-    if inputs.in_memory:
-        return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
-    cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
-    pieces = ((start, stop, accumulator.rows(start - begin, stop - begin)) for start, stop in pairwise(cuts))
-    tallies = [RangeTally(start, stop, write_tally(piece, inputs.folder)) for start, stop, piece in pieces]
-    return TalliedRange(tallies, changes, losses)
+def tally_range(
+    inputs: TallyInputs, begin: int, end: int, advance: Advance, before: Sequence[Path] = ()
+) -> TalliedRange:
+    """Task: return the votes on rows `begin` to before `end`.
 
-
-def tally_further(
-    inputs: TallyInputs, begin: int, end: int, before: Sequence[Path]
-) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: add the votes of further trees on some rows.
-
-    before  files of the votes of earlier trees, which are not removed; empty without earlier trees
-
-    Return files of the votes of earlier and further trees, one for every `step_rows` rows, and the changes, see
-    TalliedRange.
+    before  files of the votes of earlier trees, to which these trees add; they are not removed. Empty without earlier
+            trees
     """
-    spec = inputs.store.spec
+    store, spec, accumulator = inputs.store, inputs.store.spec, no_votes(end - begin, inputs.store.spec)
     step = step_rows(spec.target.answer_width)
-    accumulator = no_votes(end - begin, spec)
-    for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
-        piece = accumulator.rows(start, start + step)
-        piece.copy_from(read_tally(path, piece.voters.size, spec))
-    changes = _tally(inputs, begin, end, accumulator, None)
-    starts = range(0, end - begin, step)
-    return [write_tally(accumulator.rows(start, start + step), inputs.folder) for start in starts], changes
-
-
-def _tally(
-    inputs: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance
-) -> NDArray[np.int64]:
-    """Add the votes of all trees on rows `begin` to before `end` to `accumulator`. Return the changes, see
-    TalliedRange."""
-    store, cuts = inputs.store, _cut(inputs, begin, end)
+    ranges = [(start, min(start + step, end)) for start in range(begin, end, step)]
+    groups = [accumulator.rows(start - begin, stop - begin) for start, stop in ranges]
+    for group, path in zip(groups, before, strict=bool(before)):
+        group.copy_from(read_tally(path, group.voters.size, spec))
+    cuts = _cut(inputs, begin, end)
     changes = np.zeros((len(cuts) - 1, 3, inputs.config.trees), np.int64)
-    truth_of = store.labels if store.spec.target.classes else store.numbers
+    truth_of = store.labels if spec.target.classes else store.numbers
     pieces = [
         _TallyPiece(
             store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), inputs.loss, counts
@@ -248,7 +220,15 @@ def _tally(
         for (start, stop), counts in zip(pairwise(cuts), changes, strict=True)
     ]
     _add_up(inputs, cuts, pieces, advance)
-    return changes.sum(axis=0)
+    losses = None
+    if len(inputs.powers) > 1:
+        losses = losses_by_power(store, inputs.config, begin, accumulator, inputs.powers, inputs.workers)
+    if inputs.in_memory:
+        tallies = [RangeTally(begin, end, accumulator)]
+    else:
+        files = [write_tally(group, inputs.folder) for group in groups]
+        tallies = [RangeTally(*rows, file) for rows, file in zip(ranges, files, strict=True)]
+    return TalliedRange(tallies, changes.sum(axis=0), losses)
 
 
 def _cut(inputs: TallyInputs, begin: int, end: int) -> list[int]:

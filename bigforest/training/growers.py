@@ -35,22 +35,22 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.files import Header, write_levels, write_tree_votes
 from bigforest.forest.format import TREES
-from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves, step_rows
+from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import check_part, is_finished, read_trees, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
 from bigforest.grow.forest import ForestJob, Grower, divide_into_parts, grow_trees, missing_parts, shared_of
 from bigforest.grow.memory import GrowPlan
-from bigforest.oob.accumulator import number_loss
+from bigforest.oob.accumulator import RangeTally, number_loss
 from bigforest.oob.leaves import OobTrees, for_store, leaves_of_rows
 from bigforest.oob.report import error_curve
-from bigforest.oob.tally import TallyInputs, tally_further
+from bigforest.oob.tally import TallyInputs, tally_range
 from bigforest.oob.weigh import weigh_estimate, weigh_parts
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import pack
 from bigforest.sampling.boosting import RowWeights, TreeVote
-from bigforest.storage.atomic import TemporaryFolder, remove
+from bigforest.storage.atomic import TemporaryFolder, remove, remove_files
 from bigforest.store.format import block_count, block_span
 
 # Subfolder of the forest for parts that are not weighed yet.
@@ -181,8 +181,7 @@ class OobMonitor:
 
     def __init__(self, job: ForestJob) -> None:
         self._job, store, config = job, job.store, job.config
-        self._step = step_rows(store.spec.target.answer_width)
-        self._files: list[Path] = []  # votes so far, a file for every `_step` rows
+        self._tallies: list[RangeTally] = []  # votes so far
         self._changes = np.zeros((3, config.trees), np.int64)  # of the error by each tree, see TalliedRange
         # If lambda is chosen after growing, the votes here are unshrunk.
         tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
@@ -213,13 +212,12 @@ class OobMonitor:
             most_bytes=leaves.plan.group_bytes,
             loss=number_loss(store, config),
         )
-        tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
-        before, self._files = self._files, []
-        for written, changes in executor.map(tally_further, tasks, (inputs,)):
-            self._files += written
-            self._changes += changes
-        for file in before:
-            file.unlink()
+        before, self._tallies = self._tallies, []
+        tasks = [(*rows, None, [tally for start, _, tally in before if start in range(*rows)]) for rows in ranges]
+        for tallied in executor.map(tally_range, tasks, (inputs,)):
+            self._tallies += tallied.tallies
+            self._changes += tallied.changes
+        remove_files([tally for _, _, tally in before if isinstance(tally, Path)])
         return error_curve(self._changes[:, : parts[-1].stop], store, config)[0]
 
 
