@@ -83,36 +83,6 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     return packed._replace(counts=packed.counts[:0].copy())
 
 
-def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the leaf files of a forest, in the order of their trees, and the parts whose leaves are not all in them.
-
-    parts  trees of each part, as for `check_parts`; None for the parts on disk
-    """
-    store, config, directory, _, _ = job
-    if parts is None:
-        parts = part_ranges(part_paths(directory), config.trees)
-    files: list[LeafFile] = []
-    covered = np.zeros(config.trees, np.bool_)
-    covered[: parts[0].start] = True
-    for file in found_leaves(directory, store.spec):
-        part_covered = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
-        if part_covered.size and not part_covered.any():
-            part_covered[:] = True
-            files.append(file)
-    return files, [part for part in parts if not covered[part.start : part.stop].all()]
-
-
-def runs_of(parts: Sequence[range]) -> list[list[range]]:
-    """Divide parts, ascending, into lists of parts that follow each other without a gap."""
-    runs: list[list[range]] = []
-    for part in parts:
-        if runs and runs[-1][-1].stop == part.start:
-            runs[-1].append(part)
-        else:
-            runs.append([part])
-    return runs
-
-
 def write_leaf_files(
     sampler: Sampler, trees: Trees, directory: Path, workers: int, scratch: Path, fitting: int, entries: range
 ) -> int:
@@ -222,9 +192,11 @@ class OobTrees:
         self._job, self._lambdas, self._parts = job, lambdas, parts
         self._find_files()
         # Bytes of the smallest units that are loaded: the ballots of a file, or an entry of a missing part.
-        missing = [_trees_of(job, run) for run in runs_of(self.missing)]
-        sizes = np.concatenate([self._ballots, *(entry_bytes(trees, lambdas) for trees in missing)])
-        entries = max((ENTRY_BYTES * int(trees.list_entries.max()) for trees in missing), default=0)
+        sizes, entries = self._ballots, 0
+        self._missing_trees: Trees | None = None
+        if self.missing:
+            self._missing_trees = trees = _trees_of(job, self.missing)
+            sizes, entries = np.append(sizes, entry_bytes(trees, lambdas)), ENTRY_BYTES * int(trees.list_entries.max())
         self.plan = choose_oob(job.store.shape, job.config, sizes, job.resources, lambdas, entries)
 
     def find_missing(self, advance: Callable[[int], None], scratch: Path) -> None:
@@ -235,26 +207,23 @@ class OobTrees:
 
         Existing files with leaves of some trees of these parts are removed first.
         """
-        job, missing = self._job, self.missing
-        if not missing:
+        job, trees, plan = self._job, self._missing_trees, self.plan
+        if trees is None:
             return
-        for file in known_leaves(job)[0]:
-            if any(file.trees.start < part.stop and part.start < file.trees.stop for part in missing):
+        for file in found_leaves(job.directory, job.store.spec):
+            if _overlap(file.trees, self.missing):
                 file.remove()
-        executor = job.resources.executor(1)
-        for run in runs_of(missing):
-            trees = _trees_of(job, run)
-            groups = cut(entry_bytes(trees, self._lambdas), trees.first, self.plan.group_bytes, self.plan.group_trees)
-            shared = (
-                Sampler(job.store, job.config),
-                trees,
-                job.directory,
-                job.resources.workers,
-                scratch,
-                self.plan.group_bytes,
-            )
-            for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
-                advance(finished)
+        groups = cut(entry_bytes(trees, self._lambdas), trees.first, plan.group_bytes, plan.group_trees)
+        shared = (
+            Sampler(job.store, job.config),
+            trees,
+            job.directory,
+            job.resources.workers,
+            scratch,
+            plan.group_bytes,
+        )
+        for finished in job.resources.executor(1).map(write_leaf_files, [(entries,) for entries in groups], shared):
+            advance(finished)
         self._find_files()
 
     def ranges(self) -> list[tuple[int, int]]:
@@ -275,11 +244,37 @@ class OobTrees:
         return [self.files[group.start : group.stop] for group in groups]
 
     def _find_files(self) -> None:
-        spec = self._job.store.spec
-        self.files, self.missing = known_leaves(self._job, self._parts)
-        nodes, impure = np.array([file.ballot_sizes(spec) for file in self.files], np.int64).reshape(-1, 2).T
+        """Find the files of leaves in the directory, and the parts whose leaves are not all in them.
+
+        The missing parts are consecutive. Files with leaves of some trees of these parts are left out.
+        """
+        store, config, directory, _, _ = self._job
+        parts = part_ranges(part_paths(directory), config.trees) if self._parts is None else self._parts
+        self.files: list[LeafFile] = []
+        covered = np.zeros(config.trees, np.bool_)
+        covered[: parts[0].start] = True
+        for file in found_leaves(directory, store.spec):
+            part_covered = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
+            if part_covered.size and not part_covered.any():
+                part_covered[:] = True
+                self.files.append(file)
+        while True:  # leaving out a file may uncover trees of a further part
+            lacking = [place for place, part in enumerate(parts) if not covered[part.start : part.stop].all()]
+            self.missing = parts[lacking[0] : lacking[-1] + 1] if lacking else []
+            left_out = [file for file in self.files if _overlap(file.trees, self.missing)]
+            if not left_out:
+                break
+            for file in left_out:
+                covered[file.trees.start : file.trees.stop] = False
+                self.files.remove(file)
+        nodes, impure = np.array([file.ballot_sizes(store.spec) for file in self.files], np.int64).reshape(-1, 2).T
         self._nodes = int(nodes.sum())
-        self._ballots = loaded_bytes(nodes, impure, spec.target.answer_width, self._lambdas)
+        self._ballots = loaded_bytes(nodes, impure, store.spec.target.answer_width, self._lambdas)
+
+
+def _overlap(trees: range, parts: Sequence[range]) -> bool:
+    """Return True if some of the trees are in consecutive parts."""
+    return bool(parts) and trees.start < parts[-1].stop and parts[0].start < trees.stop
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:

@@ -25,9 +25,9 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts
 from bigforest.grow.forest import ForestJob
-from bigforest.oob import plan, tally
+from bigforest.oob import plan
 from bigforest.oob import report as oob_report
-from bigforest.oob.leaves import entry_bytes
+from bigforest.oob.leaves import OobTrees, entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
@@ -228,12 +228,28 @@ def test_write_oob__after_a_run_that_was_killed_between_files_of_rows(
 ) -> None:
     store, made = store_of(data(900), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
-    for module in (oob_report, tally):
-        monkeypatch.setattr(module, "ROWS_OF_FILE", 256)
+    monkeypatch.setattr(oob_report, "ROWS_OF_FILE", 256)
     left = oob_rows_path(tmp_path / "f", 3)  # written before the ones in front of it
     left.parent.mkdir()
     left.write_bytes(b"of the run that was killed")
     check(write(store, config, tmp_path / "f", threads=2), store, config, made)
+
+
+def test_write_oob__after_a_run_that_was_killed_while_it_found_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of 2, 1 and 3 trees, with a budget: rows go through at most 4 trees together."""
+    store, grown = store_of(data(300), tmp_path), trees(6)
+    config = forest_in(tmp_path / "f", store, grown, [2, 3])
+    monkeypatch.setattr(plan, "_GROUP_TREES", 4)
+    job = ForestJob(store, config, tmp_path / "f", Resources(threads=1, memory=10**9), silent)
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        OobTrees(job, 0).find_missing(killed, tmp_path)
+    check(write(store, config, tmp_path / "f"), store, config, grown)
 
 
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
@@ -342,8 +358,7 @@ def test_report__in_several_files_of_rows_says_the_same(
     frame = data(900).with_columns(two=pl.col("y") == "a", x1=pl.Series(np.random.default_rng(1).normal(size=900)))
     options: dict[str, Any] = {"trees": 6, "min_leaf": 5, "seed": 3, "memory": memory}
     whole = bigforest.train(frame, target, out=tmp_path / "whole", threads=1, **options)
-    for module in (oob_report, tally):
-        monkeypatch.setattr(module, "ROWS_OF_FILE", 256)
+    monkeypatch.setattr(oob_report, "ROWS_OF_FILE", 256)
     monkeypatch.setattr(oob_report, "max_scores", lambda *_, **__: 7)
     several = bigforest.train(frame, target, out=tmp_path / "several", threads=2, **options)
     assert [path.name for path in oob_rows_files(several.directory)] == [
