@@ -296,20 +296,25 @@ def write_report_rows(inputs: ReportInputs, number: int, tallies: Sequence[Range
 
     tallies  votes on the rows, in order. A tally that is stored in a file has only rows of one file of the report
     """
-    store, spec, row_numbers = inputs.store, inputs.store.spec, inputs.store.row_numbers
+    store, spec, config, boosted = inputs.store, inputs.store.spec, inputs.config, inputs.boosted
     report: Any = NumberReport(inputs) if spec.target.is_regression else ClassReport(inputs)
-    rows_format, predict = oob_formats(spec.target, inputs.config.criterion)["rows"], RowPredictions(inputs)
+    rows_format, row_numbers = oob_formats(spec.target, config.criterion)["rows"], store.row_numbers
+    boosted_stage = None if boosted is None else BoostedStage(spec, config, boosted, boosted.used)
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, tallies):
-            last = first + piece.voters.size
-            numbers = np.arange(first, last, dtype=np.uint64) if row_numbers is None else row_numbers[first:last]
-            truth, prediction, further = report.add(store, piece, first, predict.of(piece, first))
+            rows = np.arange(first, first + piece.voters.size)
+            predictions = oob_predictions(piece, config, inputs.power)
+            if boosted is not None and boosted_stage is not None and rows.size:
+                in_bag = stage_bags(store, config, rows)
+                boosted_stage.correct_out_of_bag(predictions, row_tiles(store, rows, boosted.used), in_bag)
+            truth, prediction, further = report.add(store, piece, first, predictions)
+            numbers = rows.astype(np.uint64) if row_numbers is None else row_numbers[rows]
             columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *further]
             yield pa.Table.from_arrays(columns, schema=rows_format.columns)
 
     path = oob_rows_path(inputs.directory, number)
-    write_tables(tables(), path, rows_format, Header(spec, inputs.config))
+    write_tables(tables(), path, rows_format, Header(spec, config))
     return report
 
 
@@ -346,27 +351,6 @@ def error_curve(
     return error, reached
 
 
-class RowPredictions:
-    """Out-of-bag predictions of rows by the trees and, if there is one, the boosted stage."""
-
-    def __init__(self, inputs: ReportInputs) -> None:
-        self._inputs, spec, boosted = inputs, inputs.store.spec, inputs.boosted
-        self._stage = None if boosted is None else BoostedStage(spec, inputs.config, boosted, boosted.used)
-
-    def of(self, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
-        """Return the predictions of the rows of a tally that begins with row `first`, corrected by the boosted stage.
-
-        The array has the form of `oob_predictions`.
-        """
-        store, config, boosted = self._inputs.store, self._inputs.config, self._inputs.boosted
-        predictions = oob_predictions(accumulator, config, self._inputs.power)
-        if self._stage is not None and boosted is not None and len(predictions):
-            rows = np.arange(first, first + len(predictions))
-            in_bag = stage_bags(store, config, rows)
-            self._stage.correct_out_of_bag(predictions, row_tiles(store, rows, boosted.used), in_bag)
-        return predictions
-
-
 class NumberReport:
     """Sums over the rows of a regression report, from which the small files are made."""
 
@@ -380,7 +364,7 @@ class NumberReport:
     ) -> tuple[Any, Any, Sequence[Any]]:
         """Add the rows of a tally that begins with row `first`.
 
-        predictions  see RowPredictions
+        predictions  of these rows, in the form of `oob_predictions`, corrected by the boosted stage
 
         Returns columns of the report: truth, prediction, and the columns after `trees`.
         """
