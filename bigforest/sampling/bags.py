@@ -66,7 +66,8 @@ class Sampler:
 
         Raises ConfigError if the store lacks the groups, or all rows are held out.
         """
-        if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
+        group = store.spec.group if config.group is not None else None
+        if config.group is not None and (group is None or group.name != config.group):
             raise ConfigError(
                 f"the store {store.path} has no groups {config.group!r}; encode the table again with them"
             )
@@ -74,6 +75,7 @@ class Sampler:
         self.config = config
         self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree of the last `draw_boosted`, and its bag
+        self._groups = 0 if group is None else group.groups  # number of groups to draw; 0 if rows are drawn
         self._by_class = config.bootstrap and config.draws_by_class
         self._counts = _drawable_rows(store, config)
         if not self._counts.any():
@@ -111,16 +113,16 @@ class Sampler:
             if self._boosted is None or self._boosted[0] != tree:
                 raise unknown_bags(self.config)
             return self._boosted[1]
-        if self.config.group is not None and self.store.spec.group is not None:
-            return self._group_bag(self.store.spec.group.groups, tree)
+        if self._groups:
+            return self._group_bag(tree)
         return _spread_draws(self._counts, tree, self.config)
 
-    def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
+    def _group_bag(self, tree: int) -> NDArray[np.uint16]:
         """Return how often each group is in the bag, uint16 [groups]."""
         if self.config.calibration is None:
-            return uniform_bag(groups, tree, self.config)
-        drawable = np.flatnonzero(~are_held_out(np.arange(groups, dtype=np.uint64), self.config.calibration))
-        counts = np.zeros(groups, np.uint16)
+            return uniform_bag(self._groups, tree, self.config)
+        drawable = np.flatnonzero(~are_held_out(np.arange(self._groups, dtype=np.uint64), self.config.calibration))
+        counts = np.zeros(self._groups, np.uint16)
         counts[drawable] = uniform_bag(drawable.size, tree, self.config)
         return counts
 
@@ -140,7 +142,7 @@ class Sampler:
             return np.ones(len(span), np.uint16)
         if self.config.boosts:
             return draws[span.start : span.stop]
-        if self.config.group is not None and self.store.spec.group is not None:
+        if self._groups:
             return draws[self.store.groups_of(span.start, span.stop)]
         held = held_out_of(self.store, self.config, span.start, span.stop)
         if held is None:
