@@ -45,7 +45,7 @@ from bigforest.grow.out_of_core.upper_tree import UpperTree, read_subtree
 from bigforest.grow.trees import Ends, tree_arrays
 from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
+from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
@@ -82,13 +82,11 @@ class DecodedTable(NamedTuple):
            block, int64 [features, blocks]
     place  uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans  smallest and largest value of each feature
-    steps  steps in which features are summed; None if the family needs no sums
     """
 
     runs: dict[range, tuple[Path, NDArray[np.int64]]]
     place: NDArray[np.uint32]
     spans: Spans
-    steps: Steps | None = None
 
 
 def decode_table(
@@ -270,10 +268,6 @@ class ProjectionTable(TableView):
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return, for each of these values of a column, the largest value of its bin; by default there are no bins."""
         return values
-
-    @property
-    def steps(self) -> Steps | None:
-        return self.decoded.steps
 
     def extras(self, top: UpperTree) -> DirectionExtras:
         """Return directions and thresholds of the nodes of the upper part of a tree."""

@@ -391,9 +391,6 @@ class RotationTable(ProjectionTable):
         lost = [response.mark & NOT_FINITE != 0 for response in passes.responses(RotationTable.answer, requests)]
         return [data._replace(lost=tree_lost) for data, tree_lost in zip(axes, lost, strict=True)]
 
-    def constant(self, tree_data: TreeAxes) -> NDArray[np.bool_]:
-        return tree_data.lost
-
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """Task: return the moments of the subsets of each tree over some blocks, [trees, *moments_shape]."""
         sums = np.zeros(1, np.int64)
@@ -429,7 +426,8 @@ class RotationTable(ProjectionTable):
         return Spans(spans.low[self.rotated], spans.high[self.rotated])
 
     def search(self, tree_data: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
-        return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, tree_data.spans)
+        constant = constant | tree_data.lost
+        return AxisSearch(self.context, SplitScorer(self.context, total), constant, key, tree_data.spans)
 
     def needed(self, columns: Collection[int]) -> list[int]:
         return np.flatnonzero(self.scale).tolist()

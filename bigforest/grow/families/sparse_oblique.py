@@ -537,7 +537,7 @@ class SparseObliqueFamily(ProjectionFamily):
     ) -> SparseObliqueTable:
         spans = decoded.spans
         draws = sparse_trees(store, sampler.config, context.limits.values).draws
-        decoded = decoded._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
+        context = context._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
         return SparseObliqueTable(store, sampler, context, decoded, draws)
 
 

@@ -629,7 +629,7 @@ class SubspaceFamily(ProjectionFamily):
     ) -> SubspaceTable:
         config, epochs = sampler.config, self.epochs(sampler.config)
         columns = columns_of(store, config, epochs)
-        decoded = decoded._replace(steps=Steps(columns.low, np.where(columns.unit > 0.0, 0.0, -1.0), columns.rate))
+        context = context._replace(steps=Steps(columns.low, np.where(columns.unit > 0.0, 0.0, -1.0), columns.rate))
         return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, columns, None))
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:

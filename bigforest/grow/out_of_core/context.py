@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.grow.criteria import Criterion, criterion_of
 from bigforest.grow.feature_kinds import Features
+from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.tree.builder import Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -148,6 +149,7 @@ class GrowContext(NamedTuple):
     zero    see Criterion.zero; 0 if the criterion does not need it
     kind    kind of the columns that nodes split on
     values  store whose values determine random thresholds; None for best splits
+    steps   steps in which features are summed; None if no node requests sums
     """
 
     rules: Rules
@@ -158,6 +160,7 @@ class GrowContext(NamedTuple):
     limits: MemoryLimits
     kind: ColumnKind
     values: Store | None
+    steps: Steps | None = None
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, kind: ColumnKind) -> GrowContext:

@@ -76,7 +76,7 @@ def _start_trees(passes: Passes, trees: Sequence[int]) -> list[UpperTree]:
     check_bag(int(stats.weight(totals).max()), table.store.spec)
     tree_data = table.tree_data(trees, totals, passes)
     return [
-        UpperTree(tree, root_key(config, tree), total, table.context, table.search, data, table.constant(data))
+        UpperTree(tree, root_key(config, tree), total, table.context, table.search, data, len(table.place(data)))
         for tree, total, data in zip(trees, totals, tree_data, strict=True)
     ]
 

@@ -33,7 +33,7 @@ from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, mer
 from bigforest.grow.out_of_core.row_file import NodeItems, row_nodes, writing_rows
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, cut_pieces, renumbered
 from bigforest.grow.trees import TreeRows
-from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
+from bigforest.kernels.out_of_core.blocks import collect_rows, count_rows, route_rows, sum_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.store.blocks import MatrixReader
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -51,11 +51,6 @@ class TableView(ABC):
     sampler: Sampler
     context: GrowContext
 
-    @property
-    def steps(self) -> Steps | None:
-        """Steps in which features are summed; None if no node requests sums."""
-        return None
-
     def ranges(self, tasks: int) -> list[tuple[range]]:
         """Return the runs of blocks for this many tasks."""
         return block_ranges(self.store, tasks)
@@ -63,10 +58,6 @@ class TableView(ABC):
     def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> Sequence[Any]:
         """Return the data that the family keeps for each tree; totals: statistics of the bags, int64 [trees, slots]."""
         return [None] * len(trees)
-
-    def constant(self, tree_data: Any) -> NDArray[np.bool_]:
-        """Return a mask of the columns that a tree must not split on, as if they were constant, bool [columns]."""
-        return np.zeros(len(self.place(tree_data)), np.bool_)
 
     @abstractmethod
     def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> NodeSearch:
@@ -172,7 +163,7 @@ class TableView(ABC):
                     collect_rows(*rows, asked.collects, asked.wanted, read, *collected[:2], numbers, ends)
                     response.collected.append(collected.copied(ends))
                 if asked.sums.node.size:
-                    sum_rows(cells, *node_items, asked.sums, self.steps, response.sums)
+                    sum_rows(cells, *node_items, asked.sums, self.context.steps, response.sums)
                 if sink is not None:
                     targets = [] if value is None else [value[np.newaxis]]
                     sink([*targets, *self._columns(asked.tree_data, cells)], node_items)

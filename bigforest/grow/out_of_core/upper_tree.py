@@ -126,9 +126,9 @@ class UpperTree:
         context: GrowContext,
         start: StartSearch,
         tree_data: Any,
-        constant: NDArray[np.bool_],
+        columns: int,
     ) -> None:
-        """Begin with the root; constant: bool [columns], True if known to be constant in the whole tree."""
+        """Begin with the root; columns: number of columns of the tree."""
         self.tree = tree
         self.context = context
         self.stats = context.stats
@@ -137,7 +137,7 @@ class UpperTree:
         self.row_nodes: dict[int, Path] = {}
         self.newest: list[int] = []
         self.sizes: dict[int, int] = {}
-        self._add(key, 0, total, constant, start)
+        self._add(key, 0, total, np.zeros(columns, np.bool_), start)
 
     def searching(self) -> list[tuple[int, NodeSearch]]:
         """Return the nodes with requests to the next pass: entries and searches."""
