@@ -69,7 +69,6 @@ def random_tree(
         np.array(gain, np.float64),
         table.sum(axis=1, dtype=np.uint64),
         table,
-        *np.zeros((2, len(nodes)), np.uint32),
         terms=_terms(terms, len(nodes)) if terms else None,
     )
 

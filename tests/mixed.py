@@ -98,7 +98,6 @@ def mixed_tree(
         np.array(gain, np.float64),
         table.sum(axis=1, dtype=np.uint64),
         table[:, :0] if regression else table,
-        *np.zeros((2, len(nodes)), np.uint32),
         value=np.round(random.uniform(1, 19, len(nodes)), 3) if regression else None,
         levels=LevelLists(start, np.array([code for own in lists for code in own], np.uint32)) if start[-1] else None,
     )

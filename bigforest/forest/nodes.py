@@ -172,8 +172,8 @@ class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other. All arrays have one entry per node. Leaves have the value in brackets.
 
     Growing trees, checked trees from disk, and trees of a boosted stage have this form. From disk they come in pieces,
-    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `right`, `threshold` and
-    `gain` are undefined where the file has null. The left child of a node follows it.
+    which may begin and end within a tree. Then entries of `right`, `threshold` and `gain` are undefined where the file
+    has null. The left child of a node follows it.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     right         uint32 (0), number of the right child in the tree
@@ -183,13 +183,13 @@ class TreeArrays(NamedTuple):
     gain          float64 (nan)
     weight        uint64, weight of the bag rows in the node
     counts        uint32, or uint64 for wide weights, [nodes, classes]; [nodes, 0] for regression
-    below, above  uint32 (0), for nodes that split on codes: largest code that went left, smallest code that went right;
-                  not written to disk, and dropped by `kept`
     value         float64, mean of the target; None for classification. In a boosted stage float64 [nodes, outputs],
                   numbers that a leaf adds to the scores
     levels        levels that nodes on categories list; None without categories
     terms         directions of oblique nodes; None without oblique nodes
     tree          number of the tree of the first node, for trees from disk; otherwise 0
+    below, above  uint32 [nodes], for growing trees, whose nodes split on codes: largest code that went left, smallest
+                  code that went right; undefined in leaves. None for other trees
     """
 
     feature: NDArray[np.int32]
@@ -200,12 +200,12 @@ class TreeArrays(NamedTuple):
     gain: NDArray[np.float64]
     weight: NDArray[np.uint64]
     counts: NDArray[Any]
-    below: NDArray[np.uint32]
-    above: NDArray[np.uint32]
     value: NDArray[np.float64] | None = None
     levels: LevelLists | None = None
     terms: Terms | None = None
     tree: int = 0
+    below: NDArray[np.uint32] | None = None
+    above: NDArray[np.uint32] | None = None
 
     @property
     def roots(self) -> NDArray[np.int64]:
@@ -267,11 +267,10 @@ class TreeArrays(NamedTuple):
 
     def kept(self) -> TreeArrays:
         """Return these trees without the arrays that only growing needs."""
-        return self._replace(below=_NONE, above=_NONE)
+        return self._replace(below=None, above=None)
 
 
 _LISTS = ("levels", "terms")
-_NONE = np.empty(0, np.uint32)
 
 
 class SplitFeatures(NamedTuple):

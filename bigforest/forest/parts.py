@@ -109,8 +109,7 @@ class NodeChecker:
         result = pack.check_nodes(self._state, *columns, self._waiting, self._rest)
         require(result == 0, PROBLEMS[result])
         shared = (feature, right, depth, threshold, default_left, gain, weight, counts)
-        none = np.empty(0, np.uint32)
-        return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
+        return TreeArrays(*shared, value, levels, terms, int(tree[0]))
 
     def last_tree(self) -> int:
         """Return the number of the last tree, which must be complete."""
@@ -373,7 +372,8 @@ def is_finished(directory: Path, part: range, header: Header) -> bool:
     if not path.exists():
         return False
     try:
-        check_span(check_part(path, part, header), header)
+        for _ in read_span(check_part(path, part, header), header):
+            pass
     except FormatError as error:
         raise FormatError(f"{error.text}; remove this file and resume the run, which grows its trees again") from error
     return True
@@ -422,8 +422,3 @@ def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[TreeArrays]:
     for piece in (piece for span in spans for piece in read_span(span, header)):
         for tree, (begin, end) in enumerate(pairwise(dict.fromkeys([0, *piece.starts.tolist()])), piece.tree):
             yield piece.rows(begin, end)._replace(tree=tree)
-
-
-def check_span(span: Span, header: Header) -> None:
-    for _ in read_span(span, header):
-        pass

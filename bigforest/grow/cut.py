@@ -20,14 +20,7 @@ from bigforest.options.train_config import TrainConfig
 # Decreases are rounded. A decrease that differs from an option by at most this share counts as equal to it.
 _ROUNDING = 2.0**-40
 # Values of a node that becomes a leaf.
-_LEAF: dict[str, Any] = {
-    "feature": LEAF,
-    "threshold": np.nan,
-    "default_left": False,
-    "gain": np.nan,
-    "below": 0,
-    "above": 0,
-}
+_LEAF: dict[str, Any] = {"feature": LEAF, "threshold": np.nan, "default_left": False, "gain": np.nan}
 
 
 def cut_rules(config: TrainConfig) -> CutRules | None:

@@ -303,7 +303,6 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
         length = np.zeros(size + 1, np.int64)
         length[places + 1] = [codes.size for codes in lists]
         levels = LevelLists(np.cumsum(length), np.concatenate(lists))
-    none = np.zeros(size, np.uint32)
     return TreeArrays(
         feature,
         nodes.right,
@@ -313,8 +312,6 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
         np.where(inner, nodes.gain * unit * unit, np.nan),
         nodes.rows,
         np.zeros((size, 0), np.uint32),
-        none,
-        none,
         nodes.value,
         levels,
     )
