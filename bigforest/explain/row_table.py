@@ -156,7 +156,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
     labels = [spec.target.name] if table.labelled else []
     weights = [] if name is None else [name]
     columns = list(dict.fromkeys([*features.columns(used), *labels, *weights]))
-    reader, missing, begin, tally = forest.loader.reader(), np.zeros(used.size, np.int64), 0, UnseenLevels()
+    reader, missing, begin, tally = forest.reader, np.zeros(used.size, np.int64), 0, UnseenLevels()
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
@@ -199,7 +199,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
     """
     if forest.spec.features[place].table_column not in source.schema:
         return np.empty(0)
-    features, reader = check_schema(source.schema, forest.spec, [place]), forest.loader.reader()
+    features, reader = check_schema(source.schema, forest.spec, [place]), forest.reader
     used = np.array([place])
     pieces, begin = [], 0
     for batch in source.batches(features.columns(used), _BATCH_ROWS):

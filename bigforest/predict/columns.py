@@ -187,14 +187,14 @@ def _categories(rows: pl.DataFrame, spec: DataSpec, name: str) -> pl.Series:
     return without_words(cells(rows, name), spec.missing_words)
 
 
-def count_unseen(rows: pl.DataFrame, spec: DataSpec, rule: VoteRule, tally: UnseenLevels) -> None:
-    """Count in `tally` the rows whose category was not in the training table.
+def count_unseen(rows: pl.DataFrame, spec: DataSpec, rule: VoteRule, unseen: UnseenLevels) -> None:
+    """Count in `unseen` the rows whose category was not in the training table.
 
     Counts nothing unless intervals or sets are calibrated by a column, and `rows` has this column.
     """
     if isinstance(rule.conformal, ByCategory) and rule.conformal.column in rows.columns:
         categories, levels = _categories(rows, spec, rule.conformal.column), rule.conformal.levels
-        tally.add(
+        unseen.add(
             rule.conformal.column, categories, category_codes(categories, levels, rule.conformal.dtype) == len(levels)
         )
 

@@ -220,7 +220,7 @@ def write_predictions(
     if as_path(out).resolve() in [file.resolve() for file in source.files]:
         raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
     score, local = score_of(spec, forest.config.criterion, source), replace(resources, cluster=None)
-    job = _Job(forest, source, tuple(keep), proba, rule, local, score, UnseenLevels())
+    job = _Job(forest, source, tuple(keep), proba, rule, local, score, UnseenLevels(rule.unseen))
     with (
         staged(out, PREDICTION_FILE, overwrite=overwrite) as predictions,
         source.unchanged(),
@@ -232,7 +232,7 @@ def write_predictions(
         else:
             mark = {"version": VERSION, "kind": KIND}
             write_pieces(predictions, tables, mark, compression="zstd", compression_level=1)
-    job.tally.tell(listener)
+    job.unseen.tell(listener)
     done = score.result(source.rows)
     if done.scored and not done.weighted and (weight := spec.weight) is not None:
         by = [*([repr(weight.name)] if weight.name else []), *([api("class_weight")] if weight.classes else [])]
@@ -293,7 +293,7 @@ def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.T
 class _Job:
     """Prediction of a table by a process.
 
-    score, tally  sums over the rows predicted so far.
+    score, unseen  sums over the rows predicted so far.
     """
 
     forest: Forest
@@ -303,7 +303,7 @@ class _Job:
     rule: VoteRule
     resources: Resources
     score: Score
-    tally: UnseenLevels
+    unseen: UnseenLevels
 
     @property
     def kept(self) -> dict[str, str]:
@@ -317,8 +317,8 @@ class _Job:
         category = [] if rule.category is None else [rule.category]
         others = [*self.kept, *score.columns, *category]
         features = check_schema(self.source.schema, self.forest.spec)
-        table = TableInput(loader.reader(rule.unseen), self.source, features, rule, others)
-        table.tally = self.tally
+        table = TableInput(self.forest.reader, self.source, features, rule, others)
+        table.unseen = self.unseen
         passes = loader.passes(rule, table, self.resources)
         with_proba, workers = self.proba or score.active, self.resources.workers
         for batch, predictions in passes.predictions(proba=with_proba, workers=workers, first=first, stop=stop):
@@ -336,18 +336,18 @@ class _Job:
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Score, UnseenLevels]:
     """Task: write the predictions of rows `begin` to before `end` to an Arrow stream, in a new file for each attempt.
 
-    Return the path, the score of these rows, and the tally of their unseen levels.
+    Return the path, the score of these rows, and their unseen levels.
     """
     import pyarrow as pa
 
-    job = replace(job, score=job.score.empty(), tally=UnseenLevels())
+    job = replace(job, score=job.score.empty(), unseen=UnseenLevels(job.rule.unseen))
     path = folder / f"predictions-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as local, contextlib.ExitStack() as open_files:
         writer = None
         for table in job.predicted(begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(local), table.schema))
             writer.write_table(table.combine_chunks())
-    return path, job.score, job.tally
+    return path, job.score, job.unseen
 
 
 def _predict_all(job: _Job, resources: Resources) -> Iterator[pa.Table]:
@@ -369,4 +369,4 @@ def _predict_all(job: _Job, resources: Resources) -> Iterator[pa.Table]:
                     yield pa.Table.from_batches([batch])
             path.unlink()
             job.score.join(of_range)
-            job.tally.join(unseen)
+            job.unseen.join(unseen)

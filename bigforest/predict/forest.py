@@ -34,6 +34,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
 from bigforest.predict.in_memory import apply_forest, expression, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
+from bigforest.predict.rows import Reader
 from bigforest.predict.vote_rule import VoteRules, requested_trees, tree_numbers
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
@@ -111,6 +112,7 @@ class Forest:
     files: ForestFiles
     rules: VoteRules
     loader: TreeLoader
+    reader: Reader
 
     def __init__(self, files: ForestFiles) -> None:
         if not isinstance(files, ForestFiles):
@@ -118,6 +120,7 @@ class Forest:
         self.files = files
         self.rules = VoteRules(files)
         self.loader = TreeLoader(files)
+        self.reader = Reader(files)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
         """Pickle the path of the forest and the digest of its run. A process keeps the last two unpickled forests open.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from bigforest.predict.columns import (
 from bigforest.predict.inputs import ArrayInput, Input, TableInput
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictions, find_leaves
-from bigforest.predict.rows import check_schema, reading_of
+from bigforest.predict.rows import Reader, check_schema, reading_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import (
     free_name,
@@ -97,7 +96,7 @@ def apply_forest(forest: Forest, data: Any, rule: VoteRule, threads: int | None)
 def feature_matrix(forest: Forest, data: Any) -> NDArray[np.float64]:
     """Return a table as float64 [rows, features]: see `Forest.to_matrix`."""
     features, table = forest.spec.features, _input(forest, data, forest.rules.usual)
-    table.reader = replace(table.reader, ranks=None)
+    table.reader = Reader(forest.files, ranked=False)
     matrix, start = np.empty((table.rows, len(features)), np.float64), 0
     for rows in table.read_all(np.arange(len(features))):
         part = matrix[start : start + rows.rows]
@@ -112,11 +111,11 @@ def feature_matrix(forest: Forest, data: Any) -> NDArray[np.float64]:
 
 def _input(forest: Forest, data: Any, rule: VoteRule) -> Input:
     """Return a table in memory, an array or a sparse matrix as the input of a prediction. Raises DataError."""
-    loader, data = forest.loader, table_of_list(data)
+    reader, data = forest.reader, table_of_list(data)
     if is_matrix(data) or is_sparse(data):
-        return ArrayInput(loader.reader(rule.unseen), data)
-    frame, features = loader.with_features(table_in_memory(data, loader.reading))
-    return TableInput(loader.reader(rule.unseen), frame, features, rule)
+        return ArrayInput(reader, data, rule.unseen)
+    frame, features = reader.located(table_in_memory(data, reader.reading))
+    return TableInput(reader, frame, features, rule)
 
 
 def _predict_array(
@@ -130,7 +129,7 @@ def _predict_array(
         )
     if rule.category is not None:
         raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
-    predicted = _predictions(forest, ArrayInput(forest.loader.reader(rule.unseen), data), rule, proba, resources)
+    predicted = _predictions(forest, ArrayInput(forest.reader, data, rule.unseen), rule, proba, resources)
     made = [prediction_array(predictions, forest.spec, rule, proba) for _, predictions in predicted]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
@@ -138,12 +137,12 @@ def _predict_array(
 def _predict_frame(
     forest: Forest, data: Any, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, also = forest.spec, [*keep, *([] if rule.category is None else [rule.category])]
-    reading = reading_of(spec, also, labelled=False) if also else forest.loader.reading
-    frame, features = forest.loader.with_features(table_in_memory(data, reading))
+    spec, reader, also = forest.spec, forest.reader, [*keep, *([] if rule.category is None else [rule.category])]
+    reading = reading_of(spec, also, labelled=False) if also else reader.reading
+    frame, features = reader.located(table_in_memory(data, reading))
     if also:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
-    table = TableInput(forest.loader.reader(rule.unseen), frame, features, rule)
+    table = TableInput(reader, frame, features, rule)
     predicted = _predictions(forest, table, rule, proba, resources)
     made = pl.concat([prediction_table(predictions, spec, rule, proba, batch) for batch, predictions in predicted])
     return frame[keep].hstack(made) if keep else made
@@ -161,7 +160,7 @@ def _predictions(
             return [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba))]
     passes = forest.loader.passes(rule, table, resources)
     predicted = list(passes.predictions(proba=proba, labels=not proba, workers=resources.workers))
-    table.tell()
+    table.unseen.tell()
     return predicted
 
 
@@ -222,7 +221,7 @@ class _Answer:
 
     def __init__(self, forest: Forest, rule: VoteRule, proba: bool, row: str | None, numbers: str) -> None:
         self._forest, self._rule, self._proba, self._row, self._numbers = forest, rule, proba, row, numbers
-        self._predictor, self._reader = forest.loader.predictor(rule), forest.loader.reader(rule.unseen)
+        self._predictor = forest.loader.predictor(rule)
         self._warned = False
         self._lock = threading.Lock()
 
@@ -235,10 +234,10 @@ class _Answer:
         features = check_schema(frame.schema, spec, used)
         check_category_in(frame.schema, rule)
         row_numbers = 0 if self._row is None else _row_numbers(frame[self._numbers].alias(self._row))
-        table = TableInput(self._reader, frame, features, rule)
+        table = TableInput(self._forest.reader, frame, features, rule)
         rows = table.read(frame, used)
         with self._lock:  # a query calls this function for many batches, perhaps at the same time; warn once
-            self._warned = self._warned or table.tell(among=f"a batch of {counted(frame.height, 'row')}")
+            self._warned = self._warned or table.unseen.tell(among=f"a batch of {counted(frame.height, 'row')}")
         predictions = self._predictor.predict(rows, row_numbers, proba=self._proba)
         if self._proba or _adds_columns(rule):
             return prediction_table(predictions, spec, rule, self._proba, frame).to_struct()

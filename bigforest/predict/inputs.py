@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.events import Listener
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import USUAL, Limits
 from bigforest.predict.columns import count_unseen, prediction_shape
@@ -36,12 +35,13 @@ class Input(ABC):
     reader  reader of the forest.
     rows    number of rows.
     held    bytes of the table that are in memory already.
-    tally   unseen levels of the rows that were read; None for a table of few rows, whose unseen levels are not counted.
+    unseen  unseen levels of the rows that were read; not counted in a table of few rows.
     """
 
-    def __init__(self, reader: Reader, rows: int, held: int) -> None:
+    def __init__(self, reader: Reader, rows: int, held: int, treatment: str) -> None:
+        """Take a table; treatment: of unseen levels, see VoteRule.unseen."""
         self.reader, self.rows, self.held = reader, rows, held
-        self.tally = UnseenLevels() if rows >= FEWEST_ROWS else None
+        self.unseen = UnseenLevels(treatment, counted=rows >= FEWEST_ROWS)
 
     @abstractmethod
     def shape(self, used: NDArray[np.int64]) -> Shape:
@@ -64,11 +64,7 @@ class Input(ABC):
         """Yield the features `used` of all rows, and log a notice if many of the rows have unseen levels."""
         for batch in self.batches(0, max(1, self.rows), default_batch(used.size, USUAL), used):
             yield self.read(batch, used)
-        self.tell()
-
-    def tell(self, listener: Listener | None = None, among: str = "the rows") -> bool:
-        """Send or log a notice if many of the rows have unseen levels, see `UnseenLevels.tell`."""
-        return self.tally is not None and self.tally.tell(listener, among)
+        self.unseen.tell()
 
 
 class ArrayInput(Input):
@@ -77,10 +73,10 @@ class ArrayInput(Input):
     Raises DataError for another shape or type.
     """
 
-    def __init__(self, reader: Reader, data: Any) -> None:
+    def __init__(self, reader: Reader, data: Any, treatment: str) -> None:
         matrix = plain_array(data) if is_matrix(data) else SparseRows(data)
         reader.check_matrix(matrix)
-        super().__init__(reader, matrix.shape[0], matrix.nbytes)
+        super().__init__(reader, matrix.shape[0], matrix.nbytes, treatment)
         self._matrix = matrix
 
     def shape(self, used: NDArray[np.int64]) -> Shape:
@@ -91,7 +87,7 @@ class ArrayInput(Input):
         return (self._matrix[start : min(start + step, end)] for start in range(begin, end, step))
 
     def read(self, batch: Any, used: NDArray[np.int64]) -> RowBatch:
-        return self.reader.matrix(batch, used, self.tally)
+        return self.reader.matrix(batch, used, self.unseen)
 
 
 class TableInput(Input):
@@ -111,7 +107,7 @@ class TableInput(Input):
         others: Sequence[str] = (),
     ) -> None:
         rows, held = (table.rows, 0) if isinstance(table, Source) else (table.height, int(table.estimated_size()))
-        super().__init__(reader, rows, held)
+        super().__init__(reader, rows, held, rule.unseen)
         self.table, self._features, self._rule, self._others = table, features, rule, others
 
     def shape(self, used: NDArray[np.int64]) -> Shape:
@@ -125,9 +121,8 @@ class TableInput(Input):
         return table.batches(names, rows, begin, end) if self.rows else iter([table.columns(names)])
 
     def read(self, batch: Any, used: NDArray[np.int64]) -> RowBatch:
-        if self.tally is not None:
-            count_unseen(batch, self.reader.spec, self._rule, self.tally)
-        return self.reader.frame(batch, self._features, used, self.tally)
+        count_unseen(batch, self.reader.spec, self._rule, self.unseen)
+        return self.reader.frame(batch, self._features, used, self.unseen)
 
     def _columns(self, used: NDArray[np.int64]) -> list[str]:
         return list(dict.fromkeys([*self._features.columns(used), *self._others]))

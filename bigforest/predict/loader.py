@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -27,9 +25,7 @@ from bigforest.predict.packed_trees import PackedTrees, load
 from bigforest.predict.passes import ALL_ROWS, PredictionPasses, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
 from bigforest.predict.refine import BoostedStage
-from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source.source import Reading
 
 Result = TypeVar("Result")
 
@@ -52,10 +48,8 @@ class TreeLoader:
         self.files = files
         self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)
         self._needed = needed_features(files.spec, refined=files.is_refined)
-        self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
-        self._schema_and_features: tuple[Any, FeatureMap] | None = None  # of the last table
         self._last_predictor: Predictor | None = None  # of a plain rule, which the next call probably has, too
 
     def check(self) -> None:
@@ -92,26 +86,6 @@ class TreeLoader:
         held = 0 if targets is None else targets.nbytes
         held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
         whole_estimate(self._trees(workers), workers, held).check(resources.memory)
-
-    def reader(self, unseen: str = "larger") -> Reader:
-        """Return the reader of rows for this forest; unseen: see VoteRule. Raises FormatError."""
-        cached = self._readers.get(unseen)
-        if cached is None:
-            cached = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen, self.files.ranks)
-        return cached
-
-    @cached_property
-    def reading(self) -> Reading:
-        return reading_of(self.files.spec, labelled=False)
-
-    def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
-        """Return `with_features` of a frame. The features are looked up again only when the schema changes."""
-        last = self._schema_and_features
-        if last is not None and last[0] == (frame.columns, frame.dtypes):
-            return frame, last[1]
-        frame, features = with_features(frame, self.files.spec)
-        self._schema_and_features = ((frame.columns, frame.dtypes), features)
-        return frame, features
 
     def passes(self, rule: VoteRule, table: Input, resources: Resources) -> PredictionPasses:
         """Plan the prediction of a table: groups of trees and ranges of rows, within the memory of `resources`.

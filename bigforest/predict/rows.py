@@ -1,14 +1,13 @@
 """Rows of tables and arrays in the form that trees read: numbers, and codes of levels, in tiles. NaN is missing.
 
 `check_schema` finds the features of a forest in a table. `Reader` converts a table or array to a `RowBatch`, which
-fills tiles: arrays of some rows, feature by feature, which the kernels read. `UnseenLevels` counts levels that did not
-occur in training.
+fills tiles: arrays of some rows, feature by feature, which the kernels read. `UnseenLevels` has the treatment of levels
+that did not occur in training, and counts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import islice, pairwise
 from pathlib import Path
@@ -49,10 +48,9 @@ from bigforest.source.objects import is_missing
 from bigforest.source.open import open_source
 from bigforest.source.source import Reading, Source, source_of
 from bigforest.source.spool import repacked
-from bigforest.store.levels import Levels
 
 if TYPE_CHECKING:
-    from bigforest.forest.ranks import Ranks
+    from bigforest.forest.forest_files import ForestFiles
 
 
 # Unseen levels are not counted in tables of fewer rows: a single row stays fast, and shares of a few rows say little.
@@ -70,18 +68,25 @@ def named_levels(series: pl.Series, unseen: NDArray[np.bool_]) -> list[str]:
 
 
 class UnseenLevels:
-    """Number of rows with an unseen level, by column, with some of the levels.
+    """Treatment of unseen levels, and the number of rows with one, by column, with some of the levels.
+
+    treatment  see vote_rule.py VoteRule.unseen
+    counted    False to count nothing
 
     A row that is read once for each group of trees counts each time, which does not change the shares.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, treatment: str = "larger", *, counted: bool = True) -> None:
+        self.treatment = treatment
+        self._counted = counted
         self._rows: dict[str, int] = {}
         self._unseen: dict[str, int] = {}
         self._levels: dict[str, list[str]] = {}
 
     def add(self, name: str, series: pl.Series, unseen: NDArray[np.bool_]) -> None:
         """Count the cells of a batch of a column. unseen: bool [rows]."""
+        if not self._counted:
+            return
         count = int(np.count_nonzero(unseen))
         named = count and len(self._levels.get(name, ())) < LEVELS
         self._add(name, unseen.size, count, named_levels(series, unseen) if named else [])
@@ -119,6 +124,8 @@ class UnseenLevels:
                 )
         return bool(many)
 
+
+_UNCOUNTED = UnseenLevels(counted=False)
 
 # float32 holds every integer up to here.
 MAX_NARROW_INTEGER = 2**24
@@ -422,22 +429,6 @@ def _has_names(data: Any) -> bool:
     return not (rows or is_matrix(table) or is_sparse(table))
 
 
-def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, FeatureMap]:
-    """Return a table in memory and its features. Raises DataError as `check_schema` does.
-
-    A column without values may have any type: pandas fills it with NaN, whatever its type was.
-    """
-    try:
-        return frame, check_schema(frame.schema, spec)
-    except DataError:
-        source = source_of(frame.lazy(), "")
-        empty = [name for name in _incomparable_features(frame.schema, spec) if not source.has_values(name)]
-        if not empty:
-            raise
-        frame = frame.with_columns(pl.lit(None, pl.Null).alias(name) for name in empty)
-        return frame, check_schema(frame.schema, spec)
-
-
 def _incomparable_features(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
     """Return the names of features whose column has a type that cannot be compared with the type in training."""
     return [
@@ -508,22 +499,45 @@ class _Use(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True)
 class Reader:
     """Conversion of tables and arrays to rows for the trees of a forest.
 
-    levels  levels of the categories.
-    unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
-    ranks   ranks of the training table, which replace values if trees split on ranks; None for other trees.
+    ranked  False to leave values as they are, even if trees split on ranks.
 
     An unseen level has the code after the last level, which no node lists. A missing value of a category that was never
-    missing in training has the same code. If trees split on the values of levels, values replace the codes.
+    missing in training has the same code. If trees split on the values of levels, values replace the codes. If trees
+    split on ranks, ranks in the training table replace the values.
     """
 
-    spec: DataSpec
-    levels: Levels
-    unseen: str
-    ranks: Ranks | None = None
+    def __init__(self, files: ForestFiles, *, ranked: bool = True) -> None:
+        self.spec, self._files, self._ranked = files.spec, files, ranked
+        self._last: tuple[Any, FeatureMap] | None = None  # schema and features of the last table
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How to read a table without further columns: see `reading_of`."""
+        return reading_of(self.spec, labelled=False)
+
+    def located(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
+        """Return a table in memory and its features. Raises DataError as `check_schema` does.
+
+        A column without values may have any type: pandas fills it with NaN, whatever its type was. The features are
+        looked up again only when the schema changes.
+        """
+        schema = frame.columns, frame.dtypes
+        if self._last is not None and self._last[0] == schema:
+            return frame, self._last[1]
+        try:
+            features = check_schema(frame.schema, self.spec)
+        except DataError:
+            source = source_of(frame.lazy(), "")
+            empty = [name for name in _incomparable_features(frame.schema, self.spec) if not source.has_values(name)]
+            if not empty:
+                raise
+            frame = frame.with_columns(pl.lit(None, pl.Null).alias(name) for name in empty)
+            schema, features = (frame.columns, frame.dtypes), check_schema(frame.schema, self.spec)
+        self._last = schema, features
+        return frame, features
 
     @cached_property
     def _categories(self) -> list[str]:
@@ -535,16 +549,14 @@ class Reader:
     def _values(self) -> dict[int, NDArray[np.float32]]:
         """Values of the levels, by position of the feature, if its levels have values; see Levels.code_values."""
         features = enumerate(self.spec.features)
-        return {place: self.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
+        return {place: self._files.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
 
     def frame(
-        self, frame: pl.DataFrame, features: FeatureMap, used: NDArray[np.int64], tally: UnseenLevels | None = None
+        self, frame: pl.DataFrame, features: FeatureMap, used: NDArray[np.int64], unseen: UnseenLevels = _UNCOUNTED
     ) -> RowBatch:
         """Read the features `used` (positions in the dataspec) of a frame, as `features` locates them.
 
-        tally  counts the unseen levels; None to count nothing.
-
-        Raises DataError for unseen levels if `unseen` is "error".
+        Raises DataError for unseen levels if their treatment is "error".
         """
         columns: dict[str, _Use] = {}
         nested: dict[str, _Use] = {}
@@ -554,18 +566,19 @@ class Reader:
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[found.column] = _Use(at, int(place))
-        blocks = self._blocks(frame, columns, tally) if columns else []
+        blocks = self._blocks(frame, columns, unseen) if columns else []
         if nested:
             inner = frame.select(features.located[use.place].expr.alias(name) for name, use in nested.items())
-            blocks += self._blocks(inner, nested, tally)
+            blocks += self._blocks(inner, nested, unseen)
         return self._as_split(RowBatch(blocks), used)
 
     def _as_split(self, rows: RowBatch, used: NDArray[np.int64]) -> RowBatch:
         """Return the rows as the trees read them: ranks replace values if the trees split on ranks."""
-        if self.ranks is None:
+        ranks = self._files.ranks if self._ranked else None
+        if ranks is None:
             return rows
         columns = zip(used.tolist(), rows.columns(), strict=True)
-        return RowBatch.of([self.ranks.of(feature, column.astype(np.float64)) for feature, column in columns])
+        return RowBatch.of([ranks.of(feature, column.astype(np.float64)) for feature, column in columns])
 
     def check_matrix(self, matrix: NDArray[Any] | SparseRows) -> None:
         """Raise DataError unless an array has two dimensions, a column for each feature, and a type for `matrix`."""
@@ -586,7 +599,7 @@ class Reader:
         if dtype.kind not in "biuf" or dtype.itemsize > 8:
             raise DataError(f"the array has type {dtype}; convert it to numbers of at most 64 bits")
 
-    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], unseen: UnseenLevels = _UNCOUNTED) -> RowBatch:
         """Read the features `used` of an array [rows, features], as `frame` does, in the order of training.
 
         matrix  an array that `check_matrix` accepts. Dates and times are the integers that represent them
@@ -597,7 +610,7 @@ class Reader:
         """
         dtype = matrix.dtype
         if dtype.kind in "OUT":
-            rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
+            rows = RowBatch.of([self._objects(matrix[:, place], int(place), unseen) for place in used])
             return self._as_split(rows, used)
         if self.spec.missing_words:
             single = dtype == np.float32
@@ -614,9 +627,7 @@ class Reader:
         ]
         return self._as_split(RowBatch(blocks), used)
 
-    def _blocks(
-        self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None
-    ) -> list[FeatureBlock]:
+    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use], unseen: UnseenLevels) -> list[FeatureBlock]:
         """Group columns of a frame: columns of one type that numpy can read without conversion form one block."""
         selected = frame[list(columns)]
         if self.spec.missing_words:
@@ -634,7 +645,7 @@ class Reader:
                 alike.setdefault(dtype, []).append(name)
             else:
                 blocks.append(FeatureBlock.of_column(self._numbers(cells(selected, name), use.place), use.at))
-        codes = self._codes(series, [use.place for use in categories], tally) if series else []
+        codes = self._codes(series, [use.place for use in categories], unseen) if series else []
         blocks += [FeatureBlock.of_column(column, use.at) for column, use in zip(codes, categories, strict=True)]
         return blocks + [
             FeatureBlock.of_table(selected[names], [columns[name].at for name in names]) for names in alike.values()
@@ -656,35 +667,32 @@ class Reader:
             values.astype(np.float32) if values.dtype == np.float64 and series.dtype.base_type() in NARROW else values
         )
 
-    def _codes(
-        self, columns: Sequence[pl.Series], places: Sequence[int], tally: UnseenLevels | None
-    ) -> list[NDArray[Any]]:
+    def _codes(self, columns: Sequence[pl.Series], places: Sequence[int], unseen: UnseenLevels) -> list[NDArray[Any]]:
         """Return the cells of the categories at `places` of the dataspec, see `_as_compared`."""
-        levels = [self.levels.of(place) for place in places]
+        levels = [self._files.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
         codes = codes_by_column(columns, levels, firsts, [self.spec.features[place].dtype for place in places])
-        return [self._as_compared(*column, tally) for column in zip(columns, places, codes, strict=True)]
+        return [self._as_compared(*column, unseen) for column in zip(columns, places, codes, strict=True)]
 
     def _as_compared(
-        self, series: pl.Series, place: int, codes: NDArray[np.float64], tally: UnseenLevels | None
+        self, series: pl.Series, place: int, codes: NDArray[np.float64], unseen: UnseenLevels
     ) -> NDArray[Any]:
         """Return the codes or values that trees compare for the levels of a category. Count the unseen levels.
 
         codes  float64 [rows], codes; NaN for missing values, and the number of codes for unseen levels.
 
-        Raises DataError for unseen levels if `unseen` is "error".
+        Raises DataError for unseen levels if their treatment is "error".
         """
         feature = self.spec.features[place]
-        unseen = codes == feature.codes
-        if self.unseen == "error" and unseen.any():
-            names = ", ".join(named_levels(series, unseen))
+        unknown = codes == feature.codes
+        if unseen.treatment == "error" and unknown.any():
+            names = ", ".join(named_levels(series, unknown))
             raise DataError(
                 f"{feature.name!r} has levels that did not occur in training, among them {names}; "
                 f"set {api('unseen')} to larger or missing to predict these rows"
             )
-        if tally is not None:
-            tally.add(feature.name, series, unseen)
-        missing = np.isnan(codes) | unseen if self.unseen == "missing" else np.isnan(codes)
+        unseen.add(feature.name, series, unknown)
+        missing = np.isnan(codes) | unknown if unseen.treatment == "missing" else np.isnan(codes)
         compared = np.where(missing, 0 if feature.missing else feature.codes, codes)
         if feature.has_level_values:
             return self._values[place][compared.astype(np.int64)]
@@ -697,7 +705,7 @@ class Reader:
             raise DataError(f"the feature {feature.name!r} of the array {_other_kind(series.dtype, feature.dtype)}")
         return numbers(series, feature.dtype)
 
-    def _objects(self, column: NDArray[Any], place: int, tally: UnseenLevels | None) -> NDArray[Any]:
+    def _objects(self, column: NDArray[Any], place: int, unseen: UnseenLevels) -> NDArray[Any]:
         """Return a feature that is a column of an array of objects or text. Raises DataError."""
         feature = self.spec.features[place]
         try:
@@ -710,7 +718,7 @@ class Reader:
                 floats = np.array([np.nan if cell is None else cell for cell in values], np.float64)
                 return np.where(np.isin(floats, self._missing_numbers.to_numpy()), np.nan, floats)
             series = without_words(pl.Series(feature.name, values, strict=True), self.spec.missing_words)
-            return self._codes([series], [place], tally)[0]
+            return self._codes([series], [place], unseen)[0]
         except DataError:
             raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

@@ -50,10 +50,10 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import MAX_TREES, check_word
 from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
-from bigforest.predict.inputs import default_batch
+from bigforest.predict.inputs import TableInput, default_batch
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import LEAF_CELLS, find_leaves
-from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
+from bigforest.predict.rows import check_schema, open_rows
 from bigforest.progress import watching
 from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
@@ -334,14 +334,14 @@ def _count_rows(
     packed = pack([parts], spec)
     target = spec.target.name
     features = check_schema(source.schema, spec)
-    columns = list(dict.fromkeys([*features.columns(packed.used), target]))
+    table = TableInput(forest.reader, source, features, forest.rules.usual, [target])
     classes = len(spec.target.classes)
     counts = np.zeros((packed.nodes, classes), np.int64)
-    labelled, tally = 0, UnseenLevels()
+    labelled, size = 0, default_batch(packed.used.size, resources.limits)
     with stage(revision.stage, source.rows, "rows", listener) as progress:
-        for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
+        for batch in table.batches(0, source.rows, size, packed.used):
             truth = known_codes(cells(batch, target), spec, revision.rows)
-            rows = forest.loader.reader().frame(batch, features, packed.used, tally)
+            rows = table.read(batch, packed.used)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
                 piece = rows.cut(first, min(first + step, rows.rows))
@@ -351,7 +351,7 @@ def _count_rows(
                 np.add.at(counts.reshape(-1), place.ravel(), 1)
             labelled += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
-    tally.tell(listener)
+    table.unseen.tell(listener)
     if not labelled:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
     by_part = np.split(counts, np.cumsum([part.feature.size for part in parts])[:-1])
@@ -503,11 +503,10 @@ def _prune_part(part: TreeArrays, counts: NDArray[np.int64], *, prune_ties: bool
     from bigforest.kernels.tree.cut import CutRules
 
     nodes = part.feature.size
-    codes = np.zeros(nodes, np.uint32)  # codes of thresholds are not written
     right = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
     correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
     # Entries of leaves, which have no children, are not used.
     below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[part.root_of + right]
     decrease = (below - correct).astype(np.float64)  # decrease of the number of wrong rows by the split
     rules = CutRules(cost=0.0, ties=prune_ties)
-    return cut_whole(part._replace(right=right, below=codes, above=codes), rules, decrease)
+    return cut_whole(part._replace(right=right), rules, decrease)

@@ -117,7 +117,7 @@ def measure(
     """Return the error by number of trees, a table VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
     features, rule = check_validation(source, spec), forest.rules.make(vote, ties)
-    validated = TableInput(forest.loader.reader(rule.unseen), source, features, rule, [spec.target.name])
+    validated = TableInput(forest.reader, source, features, rule, [spec.target.name])
     passes = forest.loader.passes(rule, validated, resources)
     counts = np.zeros((2, forest.trees), np.int64)
     labelled = 0
@@ -140,7 +140,7 @@ def measure(
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = span.stop
                 del predictor  # before the next group is loaded
-    validated.tell(listener)
+    validated.unseen.tell(listener)
     curve = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
         "error": counts[0] / labelled,

@@ -110,7 +110,7 @@ def test_voting__adds_votes_on_ranks() -> None:
     forest = bf.train(table(), "y", trees=5, ranks=True, vote="hard")
     predictor, new = forest.loader.predictor(forest.rules.make(None)), table(50, seed=2)
     found = check_schema(new.schema, forest.spec)
-    rows = forest.loader.reader().frame(new, found, predictor.packed.used)
+    rows = forest.reader.frame(new, found, predictor.packed.used)
     votes = np.zeros((50, 2))
     predictor.add(rows, PartialVotes(votes, None, None), 1)
     assert (votes / 5 == forest.predict_proba(new).to_numpy()).all()
