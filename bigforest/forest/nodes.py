@@ -265,10 +265,6 @@ class TreeArrays(NamedTuple):
             made[name] = None if getattr(self, name) is None else function(getattr(self, name))
         return self._replace(**made)
 
-    def kept(self) -> TreeArrays:
-        """Return these trees without the arrays that only growing needs."""
-        return self._replace(below=None, above=None)
-
 
 _LISTS = ("levels", "terms")
 

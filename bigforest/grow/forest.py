@@ -258,7 +258,7 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
             if call.left_out is not None:
                 leaves.add(call.left_out, call.trees)
             if keep:
-                kept.append(call.trees.kept())
+                kept.append(call.trees._replace(below=None, above=None))
             yield call.trees
 
     write_part(directory, trees.start, grown(), shared_of(store, config).header)
