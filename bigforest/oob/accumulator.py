@@ -64,7 +64,7 @@ class NumberLoss(NamedTuple):
 
 
 class RangeTally(NamedTuple):
-    """The votes on the rows from `start` to before `stop`, or their file."""
+    """The votes on a row group of the report, the rows from `start` to before `stop`, or their file."""
 
     start: int
     stop: int

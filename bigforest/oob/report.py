@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import reduce
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,7 +39,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_tables
 from bigforest.forest.format import METRICS, VOTES, oob_formats
-from bigforest.forest.leaf_votes import FOLDER, LeafFile, step_rows, write_votes
+from bigforest.forest.leaf_votes import FOLDER, LeafFile, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
@@ -241,8 +242,8 @@ def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: flo
 def write_report(inputs: ReportInputs, votes: OobVotes, executor: Executor) -> dict[str, pa.Table]:
     """Write the files of the report. Replace files of a run that was killed. Return the small tables by name."""
     store, config = inputs.store, inputs.config
-    starts = range(0, store.rows, ROWS_OF_FILE)
-    files = [(number, _within(votes.tallies, start)) for number, start in enumerate(starts)]
+    by_file = groupby(votes.tallies, lambda tally: tally.start // ROWS_OF_FILE)
+    files = [(number, list(tallies)) for number, tallies in by_file]
     report = executor.reduce(write_report_rows, files, join_reports, (inputs,))
     error, reached = error_curve(votes.changes, store, config)
     formats, header = oob_formats(store.spec.target, config.criterion), Header(store.spec, config)
@@ -278,21 +279,10 @@ def _tell_of_classes(labels: pa.Array, truth: pa.ChunkedArray, listener: Listene
         )
 
 
-def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
-    """Return the tallies of the rows of one file of the report, which begins with row `first`."""
-    range_tallies = []
-    for start, stop, tally in tallies:
-        begin, end = max(start, first), min(stop, first + ROWS_OF_FILE)
-        if begin < end:
-            rows = tally if isinstance(tally, Path) else tally.rows(begin - start, end - start)
-            range_tallies.append(RangeTally(begin, end, rows))
-    return range_tallies
-
-
 def write_report_rows(inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]) -> NumberReport | ClassReport:
     """Task: write file `number` of the rows of the report. Return the sums over these rows.
 
-    tallies  votes on the rows, in order. A tally that is stored in a file has only rows of one file of the report
+    tallies  votes on the rows, in order
     """
     store, spec, config, boosted = inputs.store, inputs.store.spec, inputs.config, inputs.boosted
     report: Any = NumberReport(inputs) if spec.target.is_regression else ClassReport(inputs)
@@ -323,13 +313,9 @@ def join_reports(first: Any, second: Any) -> Any:
 
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
-    """Yield the first row and the votes of each row group of the report. A tally begins where a row group begins."""
-    step = step_rows(store.spec.target.answer_width)
+    """Yield the first row and the votes of each row group of the report."""
     for start, stop, tally in tallies:
-        if isinstance(tally, Path):
-            tally = read_tally(tally, stop - start, store.spec)
-        for first in range(0, stop - start, step):
-            yield start + first, tally.rows(first, first + step)
+        yield start, read_tally(tally, stop - start, store.spec) if isinstance(tally, Path) else tally
 
 
 def error_curve(

@@ -102,7 +102,7 @@ class TallyInputs(NamedTuple):
 class TalliedRange(NamedTuple):
     """The votes on a range of rows.
 
-    tallies  the votes: one tally in memory, or a file for each row group of the report
+    tallies  the votes, by row group of the report
     changes  int64 [3, trees], changes by each tree: weight of wrong rows (for regression, weighted sum of losses, see
              NumberLoss); number of rows with a vote; weight of the rows with a vote
     losses   losses with each power; None if the power is not chosen
@@ -223,11 +223,8 @@ def tally_range(
     losses = None
     if len(inputs.powers) > 1:
         losses = losses_by_power(store, inputs.config, begin, accumulator, inputs.powers, inputs.workers)
-    if inputs.in_memory:
-        tallies = [RangeTally(begin, end, accumulator)]
-    else:
-        files = [write_tally(group, inputs.folder) for group in groups]
-        tallies = [RangeTally(*rows, file) for rows, file in zip(ranges, files, strict=True)]
+    held = groups if inputs.in_memory else [write_tally(group, inputs.folder) for group in groups]
+    tallies = [RangeTally(*rows, tally) for rows, tally in zip(ranges, held, strict=True)]
     return TalliedRange(tallies, changes.sum(axis=0), losses)
 
 

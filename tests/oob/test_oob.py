@@ -20,6 +20,7 @@ import bigforest
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
+from bigforest.forest import leaf_votes
 from bigforest.forest.leaf_votes import VOTE_BYTES
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
@@ -229,6 +230,7 @@ def test_write_oob__after_a_run_that_was_killed_between_files_of_rows(
     store, made = store_of(data(900), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
     monkeypatch.setattr(oob_report, "ROWS_OF_FILE", 256)
+    monkeypatch.setattr(leaf_votes, "_MOST_STEP", 256)  # row groups
     left = oob_rows_path(tmp_path / "f", 3)  # written before the ones in front of it
     left.parent.mkdir()
     left.write_bytes(b"of the run that was killed")
@@ -359,6 +361,7 @@ def test_report__in_several_files_of_rows_says_the_same(
     options: dict[str, Any] = {"trees": 6, "min_leaf": 5, "seed": 3, "memory": memory}
     whole = bigforest.train(frame, target, out=tmp_path / "whole", threads=1, **options)
     monkeypatch.setattr(oob_report, "ROWS_OF_FILE", 256)
+    monkeypatch.setattr(leaf_votes, "_MOST_STEP", 256)  # row groups
     monkeypatch.setattr(oob_report, "max_scores", lambda *_, **__: 7)
     several = bigforest.train(frame, target, out=tmp_path / "several", threads=2, **options)
     assert [path.name for path in oob_rows_files(several.directory)] == [
