@@ -223,8 +223,10 @@ def tally_range(
     losses = None
     if len(inputs.powers) > 1:
         losses = losses_by_power(store, inputs.config, begin, accumulator, inputs.powers, inputs.workers)
-    held = groups if inputs.in_memory else [write_tally(group, inputs.folder) for group in groups]
-    tallies = [RangeTally(*rows, tally) for rows, tally in zip(ranges, held, strict=True)]
+    tallies = [
+        RangeTally(*rows, group if inputs.in_memory else write_tally(group, inputs.folder))
+        for rows, group in zip(ranges, groups, strict=True)
+    ]
     return TalliedRange(tallies, changes.sum(axis=0), losses)
 
 
