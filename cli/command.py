@@ -69,8 +69,8 @@ def command(
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
     """Return a decorator that turns a function into a command. The function returns facts, which `draw` prints.
 
-    run, groups  options by group. The parameter of the function with the name of a group receives a dictionary: the
-                 options of the group that the user gave, with their values.
+    run, groups  options by group. The function has a parameter with the name of each group. It receives a dictionary
+                 of the values that the user gave, by option.
     progress     show progress: add a listener to `run`, and the client of a cluster if one is selected. Also add to the
                  facts the seconds, the statistics of the workers and, for --json, the notices.
 
@@ -301,7 +301,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Say in the error of a wrong value which type is expected, and the configuration file that the value is from."""
+    """Name the expected type in the error of a wrong value, and the configuration file that contains the value."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -340,7 +340,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return what users of this command type for each option and function of the API that messages name."""
+    """Return the words of the command line for the options and functions of the API that messages name."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}

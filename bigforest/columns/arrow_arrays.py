@@ -54,8 +54,8 @@ def arrow_array(
 
     mask  True where the result is null. For numpy arrays only: in a list, None becomes null.
 
-    A list may contain values of one type, and None. Unless it is cast, the result shares the memory of a contiguous
-    numpy array of numbers; booleans become bits.
+    A list may contain values of one type, and None. The result shares the memory of a contiguous numpy array of
+    numbers, unless `kind` is another type. Booleans become bits.
     """
     if isinstance(values, np.ndarray):
         valid = None if mask is None else bitmap(~mask)
@@ -68,7 +68,7 @@ def arrow_array(
 
 
 def bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
-    """Return booleans as the bits of an Arrow buffer: of a validity mask, or of a boolean array."""
+    """Return booleans as bits, the form of validity masks and of boolean values in Arrow."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 

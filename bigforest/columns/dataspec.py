@@ -27,8 +27,10 @@ MAX_BAG_WEIGHT = 2**31 - 1
 MAX_WIDE_TOTAL = 2**58
 # Largest target of a regression: sums of squares of larger ones would overflow.
 LARGEST_NUMBER = 2.0**500
-# Bits of a regression target as a whole number, and of its product with the weight of a usual bag and of any bag.
+# Most bits of a regression target as a whole number.
 _NUMBER_BITS = 52
+# Most bits of a sum of these numbers times weights: over a bag that weighs as much as the table (`max_number`), and
+# over any bag (`max_bag_weight`).
 _SUM_BITS, _MAX_SUM_BITS = 61, 62
 
 KINDS = ("numeric", "category")
@@ -51,7 +53,7 @@ class FeatureSpec:
              or from 1 if values are missing.
     width    bytes of a code: 1, 2 or 4.
     slot     row of the feature in the store's matrix of this width.
-    column   column of the table that holds the feature: `a` for `a.b` and `a[3]`; None if its name is `name`.
+    column   column of the table that holds the feature: `a` for `a.b` and `a[3]`; None if it has the feature's name.
     missing  True if some rows have no value; their code is 0.
     fill     number that replaces missing cells if trees split on projections (grow/filled_store.py). It is set even if
              no cell is missing. None if trees do not split on projections.
@@ -107,8 +109,8 @@ class TargetSpec:
     task          "classification" or "regression".
     classes       classes of a classification, ascending; class k has code k. Dates, times and decimals are the physical
                   integers of Polars (columns/labels.py).
-    offset, step  a regression target is stored as an integer q of 64 bits; offset + q * step differs from it by at most
-                  step / 2 (encode/targets.py). The step is a power of two.
+    offset, step  a regression target is stored as an integer q of 64 bits; offset + q * step differs from the target by
+                  at most step / 2 (encode/targets.py). The step is a power of two.
     exact         True if offset + q * step equals every target. Otherwise the store also has the targets themselves.
     categories    for an Enum, all its categories in order; for a Categorical with its own pl.Categories, their name,
                   namespace and physical type; else empty.
@@ -158,8 +160,8 @@ class WeightSpec:
     total     sum of all whole numbers.
     wide      True for 64 bits. Splits are then found with narrower weights (sampling/bags.py), and the content of nodes
               is counted again with wide weights (oob/weigh.py).
-    search    size of a step of the weights that the search for splits uses, in steps of the wide weights; 1 if weights
-              are not wide.
+    search    divisor of wide weights: a weight of `search` steps is 1 in the search for splits. 1 if weights are not
+              wide.
     searched  sum over the rows of the weights that the search uses; the total if weights are not wide.
     """
 
@@ -304,7 +306,7 @@ def max_number(rows: int, *, weighted: bool) -> int:
 
 
 def max_bag_weight(spec: DataSpec) -> int:
-    """Return the largest weight of a bag for which the sums of kernels are exact, of weights and of targets."""
+    """Return the largest weight of a bag with which the sums of weights and of targets in kernels are exact."""
     if not spec.target.is_regression:
         return MAX_BAG_WEIGHT
     return min(MAX_BAG_WEIGHT, (1 << _MAX_SUM_BITS) // max_number(spec.rows, weighted=spec.weight is not None))

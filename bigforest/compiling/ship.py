@@ -5,8 +5,8 @@
 
 By default, kernels are compiled for each level of x86-64 that this processor has (x86-64-v3 and -v4), by as many
 processes as there are processors. The new wheel is written next to the given one, and can be installed for this version
-of Python on this platform. It also works with other versions of Numba and NumPy and on other processors: kernels that
-do not fit are not read, and are compiled.
+of Python on this platform. The wheel also works with other versions of Numba and NumPy and on other processors. There,
+kernels are compiled on first use instead of read from the wheel.
 
 A kernel is compiled for the types of its arguments. They depend on the kind of forest (warm_up.py), on the type of
 numbers with which rows are routed through trees (bytes, float32 or float64), on row weights, and on options. Therefore
@@ -71,8 +71,8 @@ Path(list_file).write_text("".join(f"{file}\\n" for file in used))
 def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path | None = None) -> Path:
     """Write a copy of `wheel` with the kernels of some kinds for some levels next to it. Return its path.
 
-    cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there,
-           with the variables NUMBA_* of `_compile`, are not compiled again.
+    cache  folder that keeps kernels between builds; None for a temporary folder. Kernels that another process has
+           compiled there, with the variables NUMBA_* of `_compile`, are not compiled again.
 
     Raises ConfigError if the sources in the wheel differ from this installation, if this processor does not have a
     level, if the file is not a wheel, and if compiling or packing fails.
@@ -140,8 +140,9 @@ def _wheel(*arguments: str | Path) -> None:
 _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
-# Columns with missing values: the number `a`, in a table without the category; `a` and the category; or the category
-# alone. Bytes with missing values are routed as float32, so float32 itself is tried with the last only.
+# Columns with missing values. "number": the column `a`, in a table without a category. "both": `a` and the category.
+# "category": the category only, if there is one. Bytes with missing values are routed as float32, so columns of float32
+# are tried with "category" only.
 _GAPS = ("number", "both", "category")
 # Options with kernels of their own: for all kinds of forests with bags, for classes, and for regression. Options of a
 # single family are in Family.variants.
@@ -234,7 +235,7 @@ def _train_kind(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fo
     _, numbers, kind_options = KINDS[kind]
     kept = {"keep_targets": True} if numbers else {}
     exclude = [name for name in ("weight", "group") if name not in options.values()]
-    # With 60 trees, intervals use the spread of the trees.
+    # With 60 trees, enough trees vote on each row to scale intervals by their spread.
     options = {"trees": 60 if numbers else 4, **kept, **kind_options, **options}
     return train(table, "y", exclude=exclude, scheduler="threads", listener=silent, out=out, overwrite=True, **options)
 
@@ -278,6 +279,7 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
     """Compute parts of an explanation for training rows. Compute parts that use out-of-bag rows also for new rows.
+
     One call for all parts takes a quarter of the time of a call for each part. If a part is refused, each part gets its
     own call, and refused parts are skipped.
     """

@@ -1,4 +1,4 @@
-"""Announcements of the compilation of kernels, which takes long once per machine."""
+"""Notice and progress bar while kernels are compiled. Later processes on this machine load them from a cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG = 2.0
 class KernelKind(NamedTuple):
     """Kernels that are compiled together.
 
-    name       letters and hyphens.
+    name       name of the note that they are compiled (kernels/compiler/cache.py); letters and hyphens.
     about      purpose, for messages, such as "to encode tables".
     functions  approximate number of kernels and their parts (kernels/compiler/parts.py).
     seconds    approximate processor time.
@@ -42,7 +42,10 @@ def is_compiled(kind: KernelKind) -> bool:
 
 @contextmanager
 def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
-    """Announce that the block compiles these kernels, if that takes long and no note says that they are compiled."""
+    """Announce that the block compiles these kernels, if that takes long and no note says that they are compiled.
+
+    Write this note after the block.
+    """
     if not is_compiled(kind):
         _announce(kind, listener)
     yield

@@ -136,10 +136,10 @@ class Executor:
     ) -> list[Result]:
         """Return `finish(*shared, *part_arguments[i], parts[i])` for every i, in order.
 
-        `function` returns a list with one entry for every i. parts[i] are the entries i of all lists, merged in pairs
-        in any order. `merge` does not change its arguments. There is at least one task and one part. On a cluster the
-        workers merge and finish parts. On threads, parts are finished one after the other, the last part first, and
-        each is freed once it is finished, to limit memory.
+        Each task returns a list with one entry for every i. parts[i] is the result of merging the entries i of all
+        lists, in pairs and in any order. `merge` does not change its arguments. There is at least one task and one
+        part. On a cluster the workers merge and finish parts. On threads, parts are finished one after the other, the
+        last part first, and each is freed once it is finished, to limit memory.
         """
         parts: list[Part] = []
 
@@ -182,7 +182,7 @@ def _as_list(function: Callable[..., Result], *arguments: Any) -> list[Result]:
 
 
 def merged_part(*arguments: Any) -> Any:
-    """Return the merged part, which is the last argument of a function that finishes parts."""
+    """Return a merged part unchanged: the function `finish` of `reduce_parts` for results that need no finishing."""
     return arguments[-1]
 
 

@@ -155,11 +155,12 @@ def keep_freed(large: int = _LARGE_BYTES) -> None:
 
     large  bytes from which on an array is large.
 
-    By default, the C library returns the memory of a tree to the system when its arrays are freed, and the system has
-    to make new pages for the next tree: 450 for a tree of the data set diamonds, a twentieth of its processor time.
-    Large arrays have their own pages, which are returned. By default, the library places large arrays among small ones
-    after the first large array was freed, which leaves holes: growing on 12 million rows within 360 MB took 370 MB at
-    the peak, and takes 353 MB with this setting. Does nothing if the C library does not support it.
+    By default, the C library returns the memory of a tree to the system when its arrays are freed. The system then has
+    to make new pages for the next tree: 450 pages, a twentieth of the processor time, for a tree of the data set
+    diamonds. Also by default, the library places large arrays among small ones after the first large array was freed,
+    which leaves holes. With this setting, large arrays always get their own pages, which are returned. Growing on 12
+    million rows within 360 MB took 370 MB at the peak by default, and takes 353 MB with this setting. Does nothing if
+    the C library does not support it.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)

@@ -3,9 +3,9 @@
     draws of a tree over the blocks of rows      [ 65,501 | 65,588 | ... ]        one stream for the tree
     draws of a block over its rows               [ 1 0 2 1 0 ... ]                one stream for each block
 
-The draws of a tree are distributed over the blocks as independent draws would be: by a multinomial or, without
-replacement, by a multivariate hypergeometric distribution. So the bag of any block can be drawn alone, and the draws of
-all blocks add up to exactly the size of the bag.
+The draws of a tree are distributed over the blocks as independent draws would be: with replacement by a multinomial
+distribution, without replacement by a multivariate hypergeometric distribution. So the bag of any block can be drawn
+alone, and the draws of all blocks add up to exactly the size of the bag.
 
 Stratified and balanced bags are drawn in this way for each class separately, from the number of its rows in each block.
 In a stratified bag a class has the same share of the draws as of the rows. In a balanced bag (Chen, Liaw and Breiman
@@ -105,7 +105,7 @@ class Sampler:
         uint16 [rows]           multiplicity of each row, with boosting
         None                    without bootstrap
 
-        Raises ConfigError for a tree grown with boosting whose bag is not the last one drawn.
+        With boosting, raises ConfigError unless the last bag that was drawn is the bag of this tree.
         """
         if not self.config.bootstrap:
             return None
@@ -136,7 +136,7 @@ class Sampler:
         return np.concatenate([self._bag_in_block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
     def _bag_in_block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
-        """Return `block`, from the draws of the tree."""
+        """Return the result of `block`; draws: the result of `draws` for this tree."""
         span = block_span(self.store.rows, block)
         if draws is None:
             return np.ones(len(span), np.uint16)
@@ -325,9 +325,10 @@ def uniform_bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
-    """Return the key of a stream of a tree: 0 and 1 spread its draws over the blocks, 2 + block draws rows.
+    """Return the key of a stream of random numbers of a tree.
 
-    With boosting, 2 draws the whole bag.
+    Streams 0 and 1 distribute the draws over the blocks. Stream 2 + block draws the rows of a block. With boosting,
+    stream 2 draws the whole bag.
     """
     return stream_key(config.seed, PURPOSE_BAG, tree, stream)
 
@@ -344,7 +345,7 @@ def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.in
 def bag_size(rows: int, config: TrainConfig) -> int:
     """Return the number of draws of a bag: `sample_fraction` of the rows, rounded half up, at least 1.
 
-    A bag that is drawn by class has fewer, or at most one more draw per class.
+    A bag that is drawn by class has at most one more draw per class. A balanced bag may have far fewer draws.
     """
     return max(1, int(config.sample_fraction * rows + 0.5))
 
@@ -370,7 +371,8 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf draws.
 
-    With weights or groups, min_leaf is no bound of the rows of a leaf. The option max_depth is a bound as well.
+    The option max_depth limits the nodes, too. With weights or groups, min_leaf does not: a leaf may then have fewer
+    draws.
     """
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
@@ -384,7 +386,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 def max_bag_rows(store: Store, config: TrainConfig) -> int:
     """Return an upper bound of the number of rows of a bag, repeats included.
 
-    With groups of unequal sizes, a bag is larger with a negligible probability only.
+    With groups of unequal sizes, the probability of a larger bag is negligible.
     """
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:

@@ -44,7 +44,7 @@ from bigforest.storage.paths import (
     write_atomically,
 )
 
-# Name of the old output in the hidden folder of the new one, while it is replaced.
+# Name of the old output in the hidden folder of the new one, while the new one takes its place.
 _REPLACED = "replaced"
 # Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
@@ -283,7 +283,7 @@ def set_aside(path: Path) -> Iterator[None]:
 
 
 def _remove_workspace(workspace: LockedDir, path: Path) -> None:
-    """Remove the hidden folder of an output. Move the old output back if it is there and no new one took its place.
+    """Remove the hidden folder of an output. If no new output took the place of the old one, move the old one back.
 
     If a broken or full disk refuses to move it, the folder stays, and `_recover_output` moves the output back later.
     """

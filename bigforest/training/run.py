@@ -122,8 +122,8 @@ def train_forest(
 def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> RunFolder:
     """Begin the folder of a run, as `begin` does.
 
-    Check the table (`check_table`) before an unfinished run is discarded, and before OutputExistsError is raised: if
-    the table is unusable, the error is about the table.
+    Check the table (`check_table`) before an unfinished run is discarded, and before OutputExistsError is raised. If
+    the table is unusable, the user then reads about the table, and keeps the unfinished run.
     """
     if overwrite and is_unfinished(out):
         check_table(run, resources)
@@ -255,7 +255,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 def _resumable(folder: RunFolder) -> Iterator[None]:
     """Add advice on resuming to errors that may not occur again (`advising`).
 
-    Other errors would occur again: after such an error, remove the folder of the run if it is new and has no trees.
+    Any other error would occur again. After it, remove the folder of the run if the folder is new and has no trees.
     """
     try:
         with advising(resume_advice(folder.out), folder.work, folder.folder):
@@ -365,7 +365,7 @@ def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, t
 def grow_forest(job: ForestJob, *, keep: bool = False, plan: GrowPlan | None = None) -> KeptTrees | None:
     """Write trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
 
-    keep  return the trees if they fit in memory; otherwise return None.
+    keep  True to return the trees if they fit in memory. Returns None if they do not fit, or if `keep` is False.
     plan  how to grow; None for the fastest way within the resources. It does not change the trees.
 
     Raises the errors of `Grower`.
@@ -382,8 +382,8 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
     grown  the trees if they are in memory, otherwise None.
 
-    Returns the choices (shrinkage, power, boosted rounds), and the shrunk trees, or None if they are not in memory, or
-    must be dropped to make room for the report.
+    Returns the choices (shrinkage, power, boosted rounds) and the shrunk trees. None replaces the trees if they are not
+    in memory, or if the report needs their memory.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:

@@ -92,7 +92,7 @@ class Run:
     target       target column; None for the first of the usual names.
     exclude      columns to leave out.
     config       the configuration. `resolve` and `choose_options` complete it.
-    fingerprint  `Store.fingerprint` of the table; None before it is encoded. With it, `config` is complete.
+    fingerprint  `Store.fingerprint` of the table; None before the table is encoded. If it is set, `config` is complete.
     """
 
     data: Any
@@ -159,7 +159,7 @@ def is_text(value: Any) -> bool:
 class RunState:
     """A run and how far it has come: state.json.
 
-    run          the run, completed as far as it has come.
+    run          the run. Its `config` and `fingerprint` are completed when the options are chosen.
     scratches    absolute paths of the scratch folders that the run has used, the present one last.
     mark         random digits at the end of the names of the run's folders in scratch folders.
     replaces     the forest may replace an existing one.
@@ -201,7 +201,7 @@ class RunState:
 
 
 class RunFolder:
-    """Folder of an unfinished run, locked by this process. A context manager, which unlocks it.
+    """Folder of an unfinished run, locked by this process. A `with` block unlocks the folder at its end.
 
     out     output as the user wrote it.
     path    output with links followed.
@@ -240,7 +240,7 @@ class RunFolder:
 
     @property
     def store(self) -> Path:
-        """Path of the store: where it exists, otherwise in the folder in use."""
+        """Path of the store in the folder that contains it. If no folder does, its path in the folder in use."""
         stores = [work / _STORE for work in self.works]
         return next((store for store in stores if store.exists()), stores[-1])
 
@@ -285,7 +285,7 @@ class RunFolder:
         sync_names(self.forest)
         replace_output(self.forest, self.path, self.folder / _REPLACED)
         if not is_remote(self.path):
-            # Files that lost workers wrote before the rename. They cannot write after it: the old path is gone.
+            # Lost workers may have written files before the rename. Later they cannot: the old path is gone.
             remove_leftovers(self.path)
         self.discard()
 
@@ -383,9 +383,9 @@ PASSING = (DiskFullError, ClusterError, StorageError)
 
 @contextlib.contextmanager
 def advising(advice: str, *folders: Path) -> Iterator[None]:
-    """Add advice on continuing, in place of earlier advice, to errors that may not occur again.
+    """Add advice on continuing to errors that may not occur again. It replaces earlier advice.
 
-    These are full disks, failures of a cluster or an object store, and exceptions that are not of bigforest.
+    These errors are full disks, failures of a cluster or an object store, and exceptions of other libraries.
 
     folders  folders to which the block writes. An error of a full disk becomes a DiskFullError that names one of them.
     """
@@ -411,7 +411,8 @@ def resume_advice(out: Path) -> str:
 def _remove_earlier_run(out: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the locked folder of an earlier run.
 
-    Raises OutputExistsError for a run that can be resumed, unless `overwrite`, and for a folder with other entries.
+    Raises OutputExistsError for a run that can be resumed, unless `overwrite` is True, and for a folder with entries
+    that no run makes.
     """
     folder = _unfinished_path(out)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
@@ -432,7 +433,7 @@ def _remove_earlier_run(out: Path, lock: Lock, *, overwrite: bool) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
-    """Return True if a run makes entries of this name in its folder."""
+    """Return True if the entry has a name that a run uses in its folder."""
     names = {_LOCK, _STATE, _REPLACED, "forest", "work"}
     return entry.name in names or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 

@@ -37,7 +37,7 @@ from bigforest.training.run import StageTimer, train_forest
 from bigforest.training.run import resume as resume_run
 from bigforest.training.run_folder import Run, output_of
 
-# The stages of a plan that choose lambda: trees are not grown again, and the boosted stage is dropped.
+# The stages of `shrink_forest` when it chooses lambda. Trees are not grown again, and a boosted stage is dropped.
 _SHRINKING = ("read", "encode", "oob")
 
 
