@@ -381,7 +381,7 @@ def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
     names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
     if names == [None]:
         return None
-    return listed(["missing" if name is None else name for name in names], _NAMED) or "other"
+    return listed(["missing" if name is None else name for name in names], _NAMED) if names else "other"
 
 
 def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:
