@@ -11,8 +11,8 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
-# Bytes of address space that a process with a few threads needs; reading CSV needs most. With less, libraries abort the
-# process, some of them when they are loaded.
+# Bytes of address space that a process with a few threads needs. Reading CSV needs the most. With less address space,
+# libraries abort the process, some of them as soon as they are loaded.
 _ADDRESSES = 3_500_000_000
 _HELP = {"-h", "--help", "-V", "--version"}
 

@@ -1,8 +1,12 @@
 """The memory of encoding, the division of the work within a budget, and the job that all tasks share.
 
-With less memory, first columns that take more than _GOOD_TASK_BYTES are encoded in pieces (features.py).
-Then fewer workers are used. At last one worker encodes every column in pieces that does not fit in memory. A budget
-that is too small is refused before the run.
+The less memory there is, the more of these measures are taken, in this order:
+
+1. Columns that take more than _GOOD_TASK_BYTES are encoded in pieces (features.py).
+2. Fewer workers are used.
+3. A single worker encodes smaller columns in pieces, too, if they do not fit in memory.
+
+A budget that is too small is refused before the run.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ from bigforest.storage.array_file import map_file
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 
-# Memory of reading with Arrow and Polars (buffers, pages, allocators), of the process and of each worker. Measured.
+# Memory of reading with Arrow and Polars (buffers, pages, allocators): of the process, and further memory of each
+# worker. Measured.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
 # Encoding a column in pieces (features.py), in addition to its keys: slices, and merging.
@@ -104,9 +109,9 @@ def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
 
 
 def _task_bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
-    """Return `group_code_bytes`.
+    """Return the result of `group_code_bytes`, from the total of the keys and the widest value.
 
-    keys    bytes of the keys of a row.
+    keys    bytes of the keys of all features in a row.
     widest  bytes of the widest value.
     """
     # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.

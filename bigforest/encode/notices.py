@@ -3,8 +3,9 @@
 numbers in text     "12", "n/a", "7"          words, commas, signs or quotes keep the column from being numeric
 dates in text       "3/15/2024", "2 PM"       another form than 2024-03-15 or 14:00:00, or several forms
 dates in numbers    20240315
-row numbers         3, 1, 2; names            a different number in each row, or a different text in nearly each row
-constants           7, 7, 7; null             the same value in all rows, or none
+row numbers         3, 1, 2                   a different number in each row
+names of rows       "Ann", "Bob", "Cem"       a different text in nearly each row
+constants           7, 7, 7; or null          the same value in all rows, or no value in any row
 spellings           "NY", "ny"                levels, or classes, that differ only in case, spaces or composed letters
 """
 
@@ -128,8 +129,8 @@ def _suspicion(store: Store, number: int, dates: Collection[str]) -> str | None:
 
 
 def _alike(levels: pl.Series) -> list[str]:
-    """Return up to _MAX_SPELLINGS levels that are spellings of one word. Single letters, which may be codes, are
-    left out."""
+    """Return up to _MAX_SPELLINGS levels that are spellings of one word. Levels of one character, which may be codes,
+    are left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
     repeated = folded.filter(folded.is_duplicated())
@@ -147,7 +148,8 @@ def _are_days(values: NDArray[np.float64]) -> bool:
 def _are_row_numbers(store: Store, number: int) -> bool:
     """Return True for whole numbers in a narrow range that are different in all rows with a value.
 
-    Numbers in bins are different if the rows of each bin are as many as the whole numbers from its low to its high end.
+    If the numbers are in bins, they are different if each bin has as many rows as whole numbers from its low to its
+    high end.
     """
     missing = int(store.spec.features[number].missing)
     low, high = store.low(number)[missing:], store.high(number)[missing:]
@@ -178,7 +180,7 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 
 
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
-    """Yield names and a message for each kind of text columns that look like numbers.
+    """Yield the names of columns and a message for each kind of text columns that look like numbers.
 
     The kinds are numbers with a decimal point, numbers with a few words among them, numbers with a decimal comma,
     numbers with signs, units or marks between thousands, and numbers with a decimal comma and such signs.

@@ -2,7 +2,7 @@
 
     values   [rows] numbers, dates, times        0.5   -1.0   0.5
     keys     [rows] unsigned, in the same order  0xbf000000 ...            `KeyMaker`, slice by slice
-    offsets  (key - low) >> shift                few bits if keys differ in few      `Scale` converts back to values
+    offsets  (key - low) >> shift                only the bits that vary             `Scale` converts back to values
 
 Missing values (null or NaN) have no key: `MissingRows` records their rows. `DictionaryWriter` takes the distinct
 offsets in ascending order, some at a time, and writes the values of the codes.
@@ -250,7 +250,7 @@ class MissingRows:
     def cut(self, ranks: Keys) -> Iterator[tuple[Keys, Absent | None]]:
         """Cut the ranks of the rows with a value into the pieces that were added. Yield each piece with its mask.
 
-        If no row is missing, the pieces have CHUNK_ROWS ranks instead.
+        If all rows have a value, the pieces have CHUNK_ROWS ranks instead.
         """
         if not self.any:
             yield from zip(in_chunks(ranks), repeat(None))
@@ -309,7 +309,7 @@ class DictionaryWriter:
             part.values(nothing, nothing if most else None)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
-        """Add the next distinct offsets. With max_bins, `presort` has added them to `bins` already.
+        """Add the next distinct offsets. With max_bins, `presort` or `rank_cells` has added them to `bins` already.
 
         Raises DataError if there are too many offsets, or the values of two offsets are the same float64.
         """
@@ -389,7 +389,7 @@ class DictionaryWriter:
 # 2**CELL_BITS cells.
 BUCKET_ROWS = 1 << 15
 CELL_BITS = 16
-# Columns of up to this many rows are ranked by numpy, in 50 ns per row: compiling the kernels takes a second.
+# Columns of up to this many rows are ranked by numpy, in 50 ns per row, because compiling the kernels takes longer.
 FEW_ROWS = 1 << 13
 # Tables for offsets of more bits do not fit the cache.
 _MAX_TABLE_BITS = 22

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Least number of groups of trees per worker, so that workers which finish early can take further groups.
 _PIECES = 4
-# Relative difference of weights that are the same in float32.
+# Weights with at most this relative difference count as equal, because tables may have them as float32.
 _SAME_WEIGHT = 1e-6
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
@@ -122,8 +122,9 @@ class LoadedTree(NamedTuple):
     walked      nodes of all trees of the group.
     begin, end  the nodes of the tree are begin:end among the nodes of the group.
     weight      float64 [nodes of the tree], bag weight in each node.
-    answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. An inner node has
-                the mean of its leaves over the bag: its class shares, unless leaves are shrunk or vote for one class.
+    answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. The value of an
+                inner node is the mean over its bag rows of the values of their leaves. These means are the class shares
+                of the node, unless leaves are shrunk or vote for one class.
     """
 
     number: int
@@ -180,7 +181,7 @@ def _with_answers(
 ) -> list[LoadedTree]:
     """Return packed trees with a value for every node.
 
-    leaf_values  float64 [impure leaves, or all leaves, numbers of an answer]
+    leaf_values  float64, values of the leaves that have a row in `counts` of PackedTrees, in the order of the rows
     weight       float64 [nodes], weight of the rows in each node
     numbers      number of each tree
     """
@@ -386,7 +387,7 @@ class ExplainJob:
 
     @property
     def shrunk(self) -> TreeStock:
-        """The trees with leaves shrunk by the lambda of the forest, which predict shares of classes, or means."""
+        """The trees with leaves shrunk by the lambda of the forest. Leaves predict shares of classes, or means."""
         amount = self.forest.shrinkage.amount
         return self.stock._replace(trees=self.stock.trees._replace(lambdas=(amount,))) if amount else self.stock
 
@@ -398,7 +399,10 @@ class ExplainJob:
 
     @cached_property
     def described(self) -> RowTable:
-        """Description of the rows before they are read. Raises ConfigError without rows, and as `describe_rows`."""
+        """Description of the rows before they are read.
+
+        Raises ConfigError without rows, and the errors of `describe_rows`.
+        """
         if self.source is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         used = self.stock.trees.used
@@ -409,7 +413,7 @@ class ExplainJob:
 
     @cached_property
     def table(self) -> RowTable:
-        """The rows, read when this is first requested. Raises as `described`, and DataError."""
+        """The rows, read at the first access. Raises DataError, and the errors of `described`."""
         described = self.described
         assert self.source is not None
         return write_row_table(self.forest, self.source, described, self.listener)
@@ -467,8 +471,8 @@ class ExplainJob:
         classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
-        # Two kinds of trees cannot be checked: projections of bins, because rows are routed by values here, and trees
-        # with calibrated leaves, which have the weights of other rows.
+        # Two kinds of trees cannot be checked. Projections of bins were grown on other numbers than the values by which
+        # rows are routed here. Calibrated leaves have the weights of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and CALIBRATED not in self.forest.files.stages:
             _check_leaves(tree, table, bags, weight)
@@ -583,18 +587,20 @@ def _check_training(forest: Forest, table: RowTable) -> None:
         begin += len(truth)
 
 
-def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags, spec: WeightSpec | None) -> None:
+def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags, weight_spec: WeightSpec | None) -> None:
     """Raise DataError if the rows of a bag reach other leaves than in training, because values differ.
 
     Compare the weight of the bag rows that reach each leaf with the weight of the leaf. Both are in units of the step
-    of `spec` (encode/rows.py).
+    of `weight_spec` (encode/rows.py).
     """
     rows, bag, values, weights = table.labelled_rows(), bags.bag(tree.number), table.values(), table.weight()
     drawn = np.zeros(tree.weight.size)
     for begin in range(0, rows.size, _CHECKED_ROWS):
         stretch = slice(begin, begin + _CHECKED_ROWS)
         leaves = leaf_positions(tree, values, rows[stretch]) - np.uint32(tree.begin)
-        weight = 1 if weights is None or spec is None else whole_weights(weights[rows[stretch]], spec.step)
+        weight: Any = 1
+        if weights is not None and weight_spec is not None:
+            weight = whole_weights(weights[rows[stretch]], weight_spec.step)
         drawn += np.bincount(leaves, bag[stretch] * weight, drawn.size)
     reached = drawn > 0
     rounding = 0.0 if weights is None else _SAME_WEIGHT

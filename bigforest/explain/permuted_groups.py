@@ -21,8 +21,9 @@ DRAW_NS = 3.0
 class PermutedGroup(NamedTuple):
     """Features that are permuted together.
 
-    stream  number of the group: the position of a single feature in the dataspec; the requested groups have the next
-            numbers. The key of a random order is a hash of the seed, this number and the draw (PermutationRules.key).
+    stream  number of the group. A single feature has its position in the dataspec; requested groups have the numbers
+            after the last feature. The key of a random order is a hash of the seed, this number and the draw
+            (PermutationRules.key).
     places  positions of the features in the dataspec.
     """
 
@@ -40,10 +41,11 @@ class PermutationRules(NamedTuple):
     seed: int
 
     def together(self, most: int) -> list[list[int]]:
-        """Return lists of groups, by number. The groups of a list can be permuted at the same time.
+        """Return lists of the numbers of groups. The groups of a list can be permuted at the same time.
 
-        They share no feature, and have at most `most` used features together; a larger group has a list of its own.
-        Groups without a used feature are left out, because permuting them changes nothing. The first list may be empty.
+        The groups of a list share no used feature, and have at most `most` used features together. A larger group has a
+        list of its own. Groups without a used feature are left out, because permuting them changes nothing. The first
+        list may be empty.
         """
         lists: list[list[int]] = [[]]
         used, taken = set(self.oob.table.used), set[int]()
@@ -86,7 +88,7 @@ class PermutationRules(NamedTuple):
         return wrong
 
     def raised_to_floor(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions, with smaller ones raised to the floor of the Poisson deviance (`loss_floor`)."""
+        """Return the predictions, none of them below the floor of the Poisson deviance (`loss_floor`)."""
         table = self.oob.table
         return np.maximum(mean, loss_floor(float(table.target()[table.labelled_rows()].max(initial=0.0))))
 
@@ -105,7 +107,10 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> PermutationRules:
-    """Return the rules. Raises DataError for a negative target with the Poisson deviance, and as `ExplainJob.oob`."""
+    """Return the inputs of a permutation importance.
+
+    Raises DataError for a negative target with the Poisson deviance, and the errors of `ExplainJob.oob`.
+    """
     table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(

@@ -202,7 +202,7 @@ def _permute_rows(
 
     orders     number of orders
     positions  positions of `rows` among the rows with a target
-    answers    numbers of an answer
+    answers    how many numbers an answer of a tree has
     """
     from bigforest.kernels.explain.replace import shuffle_columns
 

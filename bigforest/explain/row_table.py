@@ -40,11 +40,11 @@ _TARGETS = ("f8", "u2")
 class RowTable(NamedTuple):
     """Rows in files that tasks map. Only the path of the folder is sent to other processes.
 
-    folder    folder of the files `values`, `target`, `weight` and `kept`. Without a target, the last three are empty;
-              without weights, `weight` is.
+    folder    folder of the files `values`, `target`, `weight` and `kept`. Without a target, `target`, `weight` and
+              `kept` are empty. Without weights, `weight` is empty.
     rows      number of rows.
-    used      position in the dataspec of the feature in each column of `values`, except for the last column, which has
-              zeros, for the terms that pad directions with few terms.
+    used      positions in the dataspec of the features in the columns of `values`. A last column has zeros. The terms
+              that pad directions with few terms refer to it.
     narrow    True if values are float32, False if float64.
     missing   names of the features with NaN in `values`.
     labelled  True if the table has the target.

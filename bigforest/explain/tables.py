@@ -67,13 +67,13 @@ class ExplanationFolder:
         return folder
 
     def with_settings(self, settings: object) -> ExplanationFolder:
-        """Return the same folder for tables that depend on these options, which their `repr` identifies."""
+        """Return the same folder for tables that depend on options. The digest of a table includes their `repr`."""
         folder = copy(self)
         folder._settings = repr(settings)
         return folder
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError for another folder of bigforest, and for a Parquet file that is no table."""
+        """Raise OutputExistsError for another folder of bigforest, or a folder with Parquet files other than tables."""
         kind = known_folder(self.path)
         foreign = next((file for file in files_in(self.path, "*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
@@ -114,7 +114,7 @@ class ExplanationFolder:
         return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
-        """Remove the files `NAME/part-N.parquet` of a table except `kept`. They have other ranges of rows.
+        """Remove the files `NAME/part-N.parquet` of a table except `kept`. The others have outdated ranges of rows.
 
         Raises OutputExistsError if such a file exists and `overwrite` is False.
         """

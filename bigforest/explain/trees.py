@@ -39,9 +39,9 @@ class TreeShapes(NamedTuple):
     """The shapes of some trees.
 
     lines    rows of the table `trees`.
-    splits   int64 [features, 5], for each feature: nodes that split on it, the sum of their depths, the number of trees
-             with such a node, and the bag weight in these nodes, as sums of the upper and the lower _HALF bits of their
-             weights, because the sum of 64-bit weights may overflow.
+    splits   int64 [features, 5], for each feature: nodes that split on it; the sum of their depths; the number of trees
+             with such a node; the sum of the upper halves of the bag weights of these nodes (without the lower _HALF
+             bits); the sum of the lower halves. The sum of whole 64-bit weights might overflow.
     pairs    number of nodes that split on the second feature of a pair, and whose parent splits on the first; columns
              _PAIRS.
     leaves   the most informative leaves: `interest` and the columns of `rules`, with codes instead of classes.
@@ -69,9 +69,9 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     tree-features  for each feature: nodes that split on it, the number of trees with such a node, and the mean depth
                    and the total bag weight of these nodes.
     tree-pairs     number of nodes that split on the feature `below` and whose parent splits on `above`.
-    rules          the most informative leaves, with their conditions. A leaf is ranked by its share of the weight of
-                   the tree * squared distance of its value from the value of the root (for classes, summed over the
-                   shares).
+    rules          the most informative leaves, with their conditions. The rank of a leaf follows from the product of
+                   two numbers: its share of the bag weight of the tree, and the squared distance of its value from the
+                   value of the root (for classes, the sum of the squared differences of their shares).
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     folder = job.folder.without_rows().with_settings(job.options.rules)
@@ -121,16 +121,16 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     """Task: return the shapes of the trees of a group; most: see `_pairs`."""
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
-    parent, level = nodes.parents, nodes.depth.astype(np.int64)
+    parent, depth = nodes.parents, nodes.depth.astype(np.int64)
     used = split_features(nodes)
     splits, weight = np.zeros((features, 5), np.int64), nodes.weight[used.node].astype(np.int64)
-    for at, values in ((1, level[used.node]), (3, weight >> _HALF), (4, weight & (2**_HALF - 1))):
+    for at, values in ((1, depth[used.node]), (3, weight >> _HALF), (4, weight & (2**_HALF - 1))):
         np.add.at(splits[:, at], used.feature, values)
     splits[:, 0] = np.bincount(used.feature, minlength=features)
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 2] = np.bincount(np.unique(tree[used.node] * features + used.feature) % features, minlength=features)
     leaves = _rule_leaves(nodes, parent, tree, rules, trees.header)
-    return TreeShapes(_lines(nodes, level), splits, _pairs(used, parent, features, most), leaves)
+    return TreeShapes(_lines(nodes, depth), splits, _pairs(used, parent, features, most), leaves)
 
 
 def _pairs(splits: SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
@@ -156,16 +156,16 @@ def _add_counts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
 
-def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
-    """Return the rows of the table `trees`; level: depth of each node."""
+def _lines(nodes: TreeArrays, depth: NDArray[np.int64]) -> pl.DataFrame:
+    """Return the rows of the table `trees`; depth: of each node, int64 [nodes]."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
     columns = {
         "tree": nodes.tree + np.arange(roots.size),
         "nodes": np.diff(nodes.starts),
         "leaves": np.add.reduceat(leaf, roots, dtype=np.int64),
-        "depth": np.maximum.reduceat(level, roots),
-        "mean_depth": np.add.reduceat(level * in_leaves, roots) / np.add.reduceat(in_leaves, roots),
+        "depth": np.maximum.reduceat(depth, roots),
+        "mean_depth": np.add.reduceat(depth * in_leaves, roots) / np.add.reduceat(in_leaves, roots),
         "largest_leaf": np.maximum.reduceat(in_leaves, roots) / weight[roots],
     }
     return pl.DataFrame(columns)
@@ -200,7 +200,8 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
     """Return the conditions of a leaf as a text, in the order in which their features occur on the path.
 
     All conditions on a feature with thresholds become one. Thresholds have all their digits, so exactly the rows of the
-    leaf satisfy the rule, unless it has a projection, whose weights are rounded, or more than _NAMED levels.
+    leaf satisfy the rule. There are two exceptions: the weights of projections are rounded, and only _NAMED levels of a
+    condition are named.
     """
     texts: dict[Any, str] = {}  # conditions by feature, or by node for projections and lists of levels
     low: dict[int, float] = {}

@@ -32,8 +32,8 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.store.store import Store
 
-# Statistics of a node, or of the left side of a split: int64 [scored]. Statistics of several splits or buckets: int64
-# [n, slots]. `scored` and `slots` are properties of NodeStats (out_of_core/context.py).
+# Class weights, or weight and sum of targets: int64 [scored] for a node or the left side of a split, int64 [n, slots]
+# for n splits or buckets. `scored` and `slots` are properties of NodeStats (out_of_core/context.py).
 Sides = NDArray[np.int64]
 
 
@@ -42,7 +42,7 @@ class Criterion(ABC):
 
     name     value of TrainConfig.impurity
     number   number in kernels (kernels/scan/impurity.py)
-    oracle   naive function that it is compared with
+    oracle   naive function in the tests with the same scores
     meaning  description in the documentation of the option
     task     type of its targets
     """

@@ -1,8 +1,9 @@
 """Choose how a forest grows within the memory: whole trees in memory, or by passes over the store.
 
 `choose_grow_plan` tries growing in memory, first with all workers and then with fewer, and after that passes. With
-boosting, one worker grows the trees in memory. The memory of a plan is the sum of the bytes that the family declares
-(memory_model.py TreeMemory, PassMemory) and of the bytes that all families need; passes may use the whole budget.
+boosting, one worker grows the trees in memory. The memory of growing in memory is the sum of the bytes that the family
+declares (TreeMemory in memory_model.py) and of bytes that do not depend on the family. Passes may use the whole budget;
+their limits follow from it and from PassMemory of the family.
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ _DRAWN = 1.0 - math.exp(-1.0)
 # with the codes. Names of part files depend on it.
 _PART_ROWS = 1_000_000
 # Trees are divided among about _PARTS parts, or more because of _PART_ROWS, so that cores stay busy to the end and a
-# crash loses little. Small forests have fewer, but about _MIN_PARTS, so that the trees of a part have _MIN_PART_ROWS
-# rows together: writing and reading a part takes as long as growing trees of half as many rows.
+# crash loses little. Small forests have fewer parts, at least about _MIN_PARTS, so that the trees of a part have about
+# _MIN_PART_ROWS rows together: writing and reading a part takes as long as growing trees of half as many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART_ROWS = 1 << 16
-# Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
-# trees save tasks: _MAX_TREES_OF_CLUSTER trees, or more if their waiting rows fit in _WAITING_BYTES.
+# Most trees that share passes. More trees save little time on one machine, and the rows of all these trees wait on
+# disk. On a cluster more trees save tasks, so _MAX_TREES_OF_CLUSTER trees share passes, or more if their waiting rows
+# fit in _WAITING_BYTES.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
@@ -59,7 +61,7 @@ _WAITING_BYTES = 16 << 30
 # that run at once. There are about _SUBTREES subtrees for each task, so that no task waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# With boosting, all rows are routed through each grown tree. Bytes for that of a node and its ballot, without counts.
+# Bytes of a node and its ballot, without counts, when boosting routes all rows through a grown tree.
 _BOOSTED_NODE_BYTES = 48
 # Bytes of the weight of a row.
 _WEIGHT_BYTES = 8
@@ -81,7 +83,7 @@ _KEPT_COUNT_BYTES = 8
 _NODES_OF_ROOM = 8
 _SCORED_BYTES = 48
 # Further bytes for each count if features are categories, for ordering levels and for the bit sets of levels that go
-# left. The counts of a single category may take all the room.
+# left. A single category with many levels may fill the whole room for counts.
 _ORDERING_BYTES = 96
 _LEVEL_SET_BYTES = 16
 # Estimate of the nodes split by passes, as a multiple of (rows of the bag / rows of the largest node grown in memory).
@@ -118,8 +120,8 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
 
     Also raise ConfigError for a table that the family cannot split.
 
-    Trees grow in memory if the codes and the growing trees fit together. Otherwise pages of the store would be dropped
-    and read again.
+    Trees grow in memory only if the codes and the growing trees fit together. If they did not fit, the system would
+    drop pages of the store and read them again.
     """
     family = family_of(config)
     family.check(shape, config)
@@ -195,7 +197,10 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
-    """Return the plan for `size` concurrent tasks of a cluster if whole trees fit.
+    """Return the plan for a cluster whose workers have room for whole trees.
+
+    size   number of tasks that run at once
+    whole  the plan that grows whole trees
 
     If there are fewer parts than tasks, large trees grow by passes until there are subtrees for all tasks.
     """
@@ -321,7 +326,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
 def _repeats(shape: Shape, config: TrainConfig) -> float:
     """Return the mean multiplicity of the rows of a node, less a margin for single nodes.
 
-    1 if each row counts once, and if the multiplicity depends on the node (weights, draws by class).
+    It is 1 if each row counts once, or if the multiplicity depends on the node (weights, draws by class).
     """
     if shape.extras.weighted or config.draws_by_class or not config.bootstrap:
         return 1.0

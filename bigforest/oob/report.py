@@ -103,7 +103,8 @@ class OobVotes(NamedTuple):
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
     """Write the report of a grown forest: oob/rows*.parquet, curve, metrics and, for classes, confusion.
 
-    lambdas  lambdas to choose from; None for the lambdas of the configuration (lambdas_to_try)
+    lambdas  lambdas to choose from, for a forest that is shrunk again; None for those of the configuration
+             (lambdas_to_try)
 
     Returns the shrinkage, the power and the boosted rounds of the report, which does not depend on the resources. The
     files of leaves are read twice if lambda is chosen, and removed at the end. Memory: `oob_estimate` for the nodes of

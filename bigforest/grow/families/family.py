@@ -49,13 +49,13 @@ class Family(ABC):
     name         value of TrainConfig.family
     splits_on    line of the documentation: what a node splits on, and the reference
     tasks        targets that its trees predict: classes, numbers, or either
-    options_of   family of the package whose options and defaults it has; empty for the family itself
-    lacks        options of that family that it does not have
+    options_of   family of the package whose options and defaults apply to a family from outside the package
+    lacks        options of the family `options_of` that this family does not have
     oracle       naive functions that its trees are compared with
     compiling    approximate number of compiled functions, and processor seconds of compiling them
     variants     values of its options for which further kernels are compiled
     uses_values  True if its trees split on projections of values; passes then read values, which are written to scratch
-                 first. False if they split on features, by codes
+                 first. False if its trees split on features, by codes
     """
 
     name: str

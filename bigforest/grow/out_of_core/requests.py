@@ -50,9 +50,9 @@ class SplitRequest(NamedTuple):
     collects          probes for the rows of some buckets
     wanted            bool, the buckets of all `collects` whose rows are wanted
     sums              probes for sums of features: nodes, and the features of each node
-    small             nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier
-                      passes, which write the node of each row for the next pass. Empty if no rows are to be written,
-                      as for training perceptrons
+    small             nodes whose rows the last pass writes, with all columns that the tree grows on. None in all
+                      earlier passes: they write the node of each row, which the next pass reads. An empty list if a
+                      pass writes no rows, such as a pass that trains perceptrons
     """
 
     tree: int

@@ -41,8 +41,11 @@ def _set_columns(words):
 
 
 def _each_half(lanes: Lanes, numbers: str, emit: Callable[[Any, Any], None]) -> None:
-    """Emit a loop over both halves of every word: emit(mask of the set columns, pointer to the numbers of the
-    columns)."""
+    """Emit a loop over both halves of every word. It calls emit(mask, pointer) for the columns of each half.
+
+    numbers  name of the argument of the kernel that is an array with an entry for each column
+    emit     its arguments are the mask of the set columns and a pointer to their entries in this array
+    """
     builder = lanes.builder
     digits = ir.Constant(_VECTOR, [1 << lane for lane in range(_HALF)])
     with cgutils.for_range(builder, lanes.size("words")) as loop:

@@ -1,4 +1,4 @@
-"""The criterion by which the splits of a tree are scored: its scratch, and the scan of a feature.
+"""Scratch of the criterion of a growing tree, and the call of its scan of a feature (`scan_codes`).
 
 README.md of this folder lists the module of each criterion. Kernels are compiled for the fields of CriterionScratch
 that are not None, without the code of other criteria.

@@ -43,8 +43,9 @@ from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
 SORTED = 1024
-# Up to this many codes get a bucket each. Arguments of heavy_buckets (fewest buckets, most buckets, rows per bucket).
+# Up to this many codes get a bucket each.
 _BUCKETS = 1024
+# Fewest buckets, most buckets, and rows per bucket: arguments of `heavy_buckets` for more codes.
 _MANY_BUCKETS = (64, _BUCKETS, 16)
 # Most entries of a histogram of more than _BUCKETS buckets, so that it fits the cache of a core.
 _ENTRIES = 2**17
@@ -157,8 +158,8 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, l
     left             class weights before `end`; overwritten
     sq_l, w_l, sq_r  sums of the split at `end`
 
-    O(1) per row: moving m rows of a class with l on the left and r on the right subtracts m (2 l - m) from sq_l and
-    adds m (2 r + m) to sq_r.
+    The sums are updated in constant time per key. Let a class weigh l on the left and r on the right. If a key of this
+    class and of weight m moves to the right, sq_l decreases by m (2 l - m) and sq_r increases by m (2 r + m).
     """
     total, weight = node.total, node.weight
     bar = best.bar[0]
@@ -180,7 +181,10 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, l
 
 @inlined
 def walk_all_many(end, node, min_leaf, number, best, keys, left):
-    """Offer every boundary of the sorted keys[:end] of a node. Rows that have no key have the code of keys[0]."""
+    """Offer every boundary of the sorted keys[:end] of a node.
+
+    keys[0] represents all rows of the smallest code, which have no keys of their own.
+    """
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
     walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, number, best, keys, left)
@@ -251,8 +255,8 @@ def count_row(item, bucket, start, stride, hist):
 def histogram_many(low, shift, items, codes, stride, classes, hist):
     """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (kernels/llvm/edges.py).
 
-    If there is room, odd rows are counted in a second table. An addition waits for an earlier addition to the same
-    entry, which is frequent with few buckets; two tables make it less frequent.
+    If there is room, odd rows are counted in a second table. The processor has to wait if it adds to an entry that was
+    changed just before. This is frequent with few buckets, and less frequent with two tables.
     """
     n, entries = np.uint64(items.size), stride * classes
     apart = entries if stride + stride <= np.uint64(_BUCKETS) else ZERO
