@@ -36,8 +36,9 @@ from bigforest.forest.oob_report import oob_row_batches
 from bigforest.forest.parts import batches
 from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
+from bigforest.planning.sizes import fitting
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.predict.groups import LOADING_BYTES, Trees, cut
+from bigforest.predict.groups import LOADING_BYTES, Trees
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.source.source import Source
@@ -294,7 +295,7 @@ def plan_groups(
     most = max(most, largest)
     memory = BASE_BYTES + shared + at_once * (worker_bytes + most)
     need = MemoryEstimate(name, memory, smallest, scratch)
-    return SectionPlan(need, cut(sizes, stock.trees.first, most, stock.tree_count), at_once, time)
+    return SectionPlan(need, fitting(range(sizes.size), sizes.tolist(), most), at_once, time)
 
 
 def plan_sweep(
@@ -314,7 +315,7 @@ def plan_sweep(
         budget = max(resources.memory, smallest)  # a budget below `smallest` is refused later
         at_once = min(at_once, (budget - base - whole) // task_bytes)
         if at_once < 1:
-            groups = cut(sizes, stock.trees.first, budget - base - task_bytes, stock.tree_count)
+            groups = fitting(range(sizes.size), sizes.tolist(), budget - base - task_bytes)
             return SectionPlan(MemoryEstimate(name, budget, smallest, scratch), groups, 1, time)
     need = MemoryEstimate(name, base + whole + at_once * task_bytes, smallest, scratch)
     return SectionPlan(need, groups, at_once, time)

@@ -42,7 +42,6 @@ from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
-from bigforest.grow.memory_model import fitting
 from bigforest.grow.needed_kernels import compile_passes, kernel_options, kernels_of, small_forest
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
@@ -56,6 +55,7 @@ from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import TableTraits, keep_freed
+from bigforest.planning.sizes import fitting
 from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.sampling.bags import Sampler, check_bag, max_bag_rows
 from bigforest.storage.atomic import TemporaryFolder

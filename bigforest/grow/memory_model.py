@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES
 from bigforest.forest.ranks import CODE_BYTES
 from bigforest.kernels.scan.level_order import levels_bytes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, Shape
-
-T = TypeVar("T")
 
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
@@ -128,16 +125,3 @@ def target_bytes(shape: Shape) -> int:
 def code_bytes(shape: Shape) -> int:
     """Return the bytes of the codes and targets of a table, which growing in memory reads at random."""
     return shape.rows * (shape.row_bytes + target_bytes(shape))
-
-
-def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
-    """Group consecutive items as long as their sizes fit in `room`. An item that is larger is a group of its own."""
-    groups: list[list[T]] = []
-    left = 0
-    for item, size in zip(items, sizes, strict=True):
-        if not groups or size > left:
-            groups.append([])
-            left = room
-        groups[-1].append(item)
-        left -= size
-    return groups

@@ -43,8 +43,8 @@ from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
 from bigforest.kernels.predict.route import new_scratch
 from bigforest.oob.plan import choose_oob, range_rows
-from bigforest.planning.sizes import row_ranges
-from bigforest.predict.groups import ENTRY_BYTES, Trees, cut, outline, survey
+from bigforest.planning.sizes import fitting, row_ranges
+from bigforest.predict.groups import ENTRY_BYTES, Trees, outline, survey
 from bigforest.predict.packed_trees import PackedTrees, replace_thresholds
 from bigforest.predict.predictor import RowRouter, chunk_rows
 from bigforest.predict.rows import RowBatch
@@ -213,7 +213,10 @@ class OobTrees:
         for file in found_leaves(job.directory, job.store.spec):
             if _overlap(file.trees, self.missing):
                 file.remove()
-        groups = cut(entry_bytes(trees, self._lambdas), trees.first, plan.group_bytes, plan.group_trees)
+        # A tree takes at least its share of the room, so that a group has at most `group_trees` trees.
+        shares = np.diff(trees.first) * (plan.group_bytes // plan.group_trees)
+        sizes = np.maximum(entry_bytes(trees, self._lambdas), shares).tolist()
+        groups = fitting(range(len(sizes)), sizes, plan.group_bytes)
         shared = (
             Sampler(job.store, job.config),
             trees,
@@ -238,10 +241,8 @@ class OobTrees:
 
     def groups(self) -> list[list[LeafFile]]:
         """Return groups of files whose ballots are loaded together: at least one file for each thread, if they fit."""
-        first = np.array([*(file.trees.start for file in self.files), self.files[-1].trees.stop], np.int64)
         most = min(self.plan.group_bytes, max(_CACHED, self._job.resources.workers * int(self._ballots.max())))
-        groups = cut(self._ballots, first, most, int(first[-1]))
-        return [self.files[group.start : group.stop] for group in groups]
+        return fitting(self.files, self._ballots.tolist(), most)
 
     def _find_files(self) -> None:
         """Find the files of leaves in the directory, and the parts whose leaves are not all in them.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from bigforest.errors import ConfigError, api, shown
+
+Items = TypeVar("Items", bound=Sequence[Any])
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MOST = 2**63 - 1
@@ -43,6 +47,17 @@ def milestones(trees: int) -> list[int]:
 def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
     """Divide rows into ranges of `step` rows, and return (first row, row after the last) of each."""
     return [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
+
+
+def fitting(items: Items, sizes: Sequence[int], room: int) -> list[Items]:
+    """Divide items into runs whose sizes fit in `room` together. An item that is larger is a run of its own."""
+    runs, begin, left = list[Items](), 0, room
+    for place, size in enumerate(sizes):
+        if size > left and place > begin:
+            runs.append(items[begin:place])  # type: ignore[arg-type]
+            begin, left = place, room
+        left -= size
+    return [*runs, items[begin:]] if len(items) else []  # type: ignore[list-item]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

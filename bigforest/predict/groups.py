@@ -24,6 +24,7 @@ from bigforest.forest.parts import (
     piece_rows,
     read_span,
 )
+from bigforest.planning.sizes import fitting
 from bigforest.predict.packed_trees import PackedTrees, load
 
 # Bytes of a node while trees are loaded.
@@ -68,21 +69,6 @@ def loading_bytes(nodes: int, classes: int) -> int:
     return min(LOADING_BYTES, _COPIES * PIECE_BYTES // piece_rows(classes) * nodes)
 
 
-def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry.
-
-    sizes, first  bytes and first trees of the entries, see Trees
-    """
-    groups: list[range] = []
-    begin = taken = 0
-    for entry, size in enumerate(sizes.tolist()):
-        if entry > begin and (taken + size > most or first[entry + 1] - first[begin] > trees):
-            groups.append(range(begin, entry))
-            begin, taken = entry, 0
-        taken += size
-    return [*groups, range(begin, sizes.size)]
-
-
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
     """Return the bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
@@ -109,7 +95,7 @@ def choose_groups(
     most = max(largest, min(total, room - step * row_bytes))
     best: tuple[float, list[range], int] | None = None
     for bound in np.linspace(largest, most, _CHOICES).astype(np.int64).tolist():
-        groups = cut(sizes, np.arange(sizes.size + 1), bound, sizes.size)
+        groups = fitting(range(sizes.size), sizes.tolist(), bound)
         left = room - group_bytes(sizes, groups)
         part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
         loads = -(-rows // part) if len(groups) > 1 else 1

@@ -28,7 +28,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.family import Family, TreeCall, check_plain
 from bigforest.grow.feature_kinds import Features
-from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, fitting, target_bytes
+from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.out_of_core.context import CODES, Counts, GrowContext, MemoryLimits
 from bigforest.grow.out_of_core.node_search import FeatureSearch, SplitScorer
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
@@ -44,6 +44,7 @@ from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import fitting
 from bigforest.sampling.bags import Sampler, distinct_rows
 from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS

@@ -33,7 +33,6 @@ from bigforest.forest.leaf_votes import (
     writing_ballots,
 )
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.memory_model import fitting
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.row_codes import fill_rows
@@ -42,6 +41,7 @@ from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
+from bigforest.planning.sizes import fitting
 from bigforest.predict.packed_trees import replace_thresholds
 from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, mapped_array, writing_arrays
 from bigforest.storage.atomic import remove_files
