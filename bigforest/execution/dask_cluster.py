@@ -50,13 +50,11 @@ class Cluster:
     session  random text that identifies the run in the statistics of its workers.
     """
 
-    def __init__(self, client: Any, fresh: float = _FRESH) -> None:
-        """Take a client; fresh: seconds between two requests for the list of workers."""
+    def __init__(self, client: Any) -> None:
         self.client = client
-        self._fresh_seconds = fresh
         self.session = secrets.token_hex(8)
         self._threads: dict[str, int] = {}
-        self._last_look = -fresh
+        self._last_look = -_FRESH
         self._seats: list[Any] = []
         self._seated_workers: set[str] = set()
 
@@ -84,8 +82,8 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Return the number of threads of each worker, by address, as of at most `fresh` seconds ago."""
-        if time.monotonic() > self._last_look + self._fresh_seconds:
+        """Return the number of threads of each worker, by address, as of at most _FRESH seconds ago."""
+        if time.monotonic() > self._last_look + _FRESH:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
             self._last_look = time.monotonic()

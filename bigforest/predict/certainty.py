@@ -79,8 +79,8 @@ class Calibration:
     out, but are in no bag by chance. That chance does not depend on their values.
     """
 
-    def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
-        """Read the rows, and keep at most about 2 * `most`.
+    def __init__(self, files: ForestFiles) -> None:
+        """Read the rows, and keep at most about 2 * MOST_ROWS.
 
         Raises ConfigError without an out-of-bag report, and FormatError for damaged files.
         """
@@ -91,10 +91,9 @@ class Calibration:
                 f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows: {error.text}"
             ) from error
         self._classes = len(files.spec.target.classes)
-        self._most = most
         self._path = oob_rows_path(files.directory, 0)
         with files.same_run():
-            rows = _read(files, self._classes, most)
+            rows = _read(files, self._classes)
         if rows.place.size and (
             rows.place[-1] >= files.spec.rows or rows.number.max() >= files.spec.rows + files.spec.dropped
         ):
@@ -157,14 +156,14 @@ class Calibration:
 
     def reject_curve(self) -> RejectCurve:
         """Return the error-reject curve of a classification forest."""
-        rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
+        rows = self._rows.chosen(_lowest(self._rows.draw, MOST_ROWS))
         return reject_curve(rows.confidence, rows.truth != rows.prediction)
 
 
-def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
-    """Read the out-of-bag rows. If there are more than `most`, thin them by their draws (`_thin`).
+def _read(files: ForestFiles, classes: int) -> CalibrationRows:
+    """Read the out-of-bag rows. If there are more than MOST_ROWS, thin them by their draws (`_thin`).
 
-    At most about four times `most` rows are in memory. The result does not depend on batches.
+    At most about four times MOST_ROWS rows are in memory. The result does not depend on batches.
     """
     from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
 
@@ -187,10 +186,10 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
             raise damaged_forest(f"{path}: {error}") from error
         held.append(read)
         size += read.draw.size
-        if size > 2 * most:
-            held = [_thin(_join_rows(held), classes, most)]
+        if size > 2 * MOST_ROWS:
+            held = [_thin(_join_rows(held), classes)]
             size = held[0].draw.size
-    return _thin(_join_rows(held), classes, most)
+    return _thin(_join_rows(held), classes)
 
 
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
@@ -257,18 +256,18 @@ def _join_rows(held: list[CalibrationRows]) -> CalibrationRows:
     return CalibrationRows._make(np.concatenate(arrays) for arrays in zip(*held, strict=True))
 
 
-def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
-    """Return the rows with the `most` lowest draws.
+def _thin(rows: CalibrationRows, classes: int) -> CalibrationRows:
+    """Return the rows with the MOST_ROWS lowest draws.
 
-    In addition, keep for each class the rows with its `most // classes` lowest draws, at least one.
+    In addition, keep for each class the rows with its MOST_ROWS // classes lowest draws, at least one.
     """
-    if rows.draw.size <= most:
+    if rows.draw.size <= MOST_ROWS:
         return rows
-    keep = _lowest(rows.draw, most)
+    keep = _lowest(rows.draw, MOST_ROWS)
     if classes:
         order = np.lexsort((rows.draw, rows.truth))
         first = np.searchsorted(rows.truth[order], np.arange(classes))
-        keep[order] |= np.arange(order.size) - first[rows.truth[order]] < max(1, most // classes)
+        keep[order] |= np.arange(order.size) - first[rows.truth[order]] < max(1, MOST_ROWS // classes)
     return rows.chosen(keep)
 
 

@@ -18,6 +18,7 @@ from distributed import Client
 import bigforest
 from bigforest.errors import DiskFullError
 from bigforest.events import Event, StageAdvanced
+from bigforest.execution import dask_cluster
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
@@ -42,8 +43,11 @@ def test_cluster__a_full_disk_of_all_workers(client: Client, both_alive: None) -
         ClusterExecutor(Cluster(client), 1).run(_full_in, [(n,) for n in range(5)], lambda *_: None, (pids,))
 
 
-def test_executor__a_worker_that_joins_late_gets_work(client: Client, both_alive: None) -> None:
-    executor = ClusterExecutor(Cluster(client, fresh=0.5), 1)
+def test_executor__a_worker_that_joins_late_gets_work(
+    client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_FRESH", 0.5)
+    executor = ClusterExecutor(Cluster(client), 1)
     before = set(client.run(os.getpid).values())
     executor.reduce(_pids, [(number,) for number in range(6)], or_)  # each of the two has its share
     client.cluster.scale(3)

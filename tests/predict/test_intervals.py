@@ -15,6 +15,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError, FormatError
+from bigforest.predict import certainty
 from bigforest.predict.certainty import Calibration
 from bigforest.predict.forest import Forest
 from tests.commands import Run, folder, run
@@ -226,18 +227,23 @@ def test_predict__covers_new_rows() -> None:
 
 
 @compiled
-def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(forests: dict[str, Forest]) -> None:
+def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(
+    forests: dict[str, Forest], monkeypatch: pytest.MonkeyPatch
+) -> None:
     forest = forests["kind"]
-    whole, part = Calibration(forest.files)._rows, Calibration(forest.files, most=100)._rows
+    whole = Calibration(forest.files)._rows
+    monkeypatch.setattr(certainty, "MOST_ROWS", 100)
+    part = Calibration(forest.files)._rows
     assert whole.draw.size == forest.oob.rows_used
     lowest = np.sort(whole.draw)
     for code in range(4):
         own, kept = whole.draw[whole.truth == code], part.draw[part.truth == code]
         expected = {*np.sort(own)[:25].tolist(), *own[own <= lowest[99]].tolist()}
         assert {*kept.tolist()} == expected
-    number = Calibration(forests["y"].files, most=100)._rows
+    number = Calibration(forests["y"].files)._rows
     assert number.draw.size == 100
-    assert Calibration(forests["y"].files, most=399).conformal(0.9).edges == ()  # and not the bins of 1,200 rows
+    monkeypatch.setattr(certainty, "MOST_ROWS", 399)
+    assert Calibration(forests["y"].files).conformal(0.9).edges == ()  # and not the bins of 1,200 rows
 
 
 @compiled
