@@ -67,7 +67,9 @@ class _Permuted(NamedTuple):
 
     groups    numbers of the groups
     replaced  Replaced of kernels/explain/step.py, with the permuted values
-    change    float64 [groups, rows, numbers of an answer], sums over trees of the changes of their answers
+    change    float64 [groups, rows, answers], sums over trees of the changes of their answers
+
+    `answers` is how many numbers an answer of a tree has, see `changed_losses`.
     """
 
     groups: list[int]
@@ -165,7 +167,7 @@ def changed_losses(
     table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
     assert stage is not None
     rows = np.ascontiguousarray(table.labelled_rows()[positions])
-    # Numbers of an answer: the shares of `stage.classes` from the forest, then the outputs of the stage.
+    # An answer consists of the shares of `stage.classes` from the forest, then the outputs of the stage.
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
     permuted = _permute_rows(rules, orders, rows, positions, answers)
@@ -237,7 +239,7 @@ def _add_answers(
     """Add the answers of a tree to `total`, and the changes of its answers to `permuted`.
 
     out    bool [rows], True for the rows that the tree was not grown on; others are skipped
-    total  float64 [rows, numbers of an answer]
+    total  float64 [rows, answers], sums of the answers of trees
     first  column of `total` to which the first number of an answer is added
     """
     from bigforest.kernels.explain.replace import make_parted, permute_answers

@@ -117,7 +117,8 @@ class SplitResponse(NamedTuple):
     sums          int64 [sums.feature, classes]
     below, above  for each of the newest splits, the largest value that went left and the smallest that went right
     row_nodes     written files, by the first block of the run of blocks. A file has the new node of each row, or in the
-                  last pass the rows of small nodes. Empty if no node was split, or in the last pass if none is small
+                  last pass the rows of small nodes. Empty if no node was split. In the last pass, empty if no node is
+                  small
     """
 
     counts: NDArray[Any]
