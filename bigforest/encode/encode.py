@@ -55,7 +55,14 @@ from bigforest.store.writer import Part, PartWriter, StoreWriter
 
 
 def encode(
-    source: Source, roles: ColumnRoles, path: Path, *, config: TrainConfig, resources: Resources, listener: Listener
+    source: Source,
+    roles: ColumnRoles,
+    path: Path,
+    *,
+    config: TrainConfig,
+    resources: Resources,
+    listener: Listener,
+    overwrite: bool = False,
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
@@ -70,7 +77,7 @@ def encode(
     the distinct values of groups.
 
     Raises DataError for an unusable table, ConfigError if the memory does not suffice or a disk is full, and
-    OutputExistsError if `path` exists. Nothing is left on disk after an error.
+    OutputExistsError if `path` exists, unless it is to be overwritten. Nothing is left on disk after an error.
     """
     columns, name, kinds = roles.columns, roles.target, roles.kinds
     for message in _role_notices(source, roles, config):
@@ -80,7 +87,7 @@ def encode(
     categories = [column for column, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, categories, binned=isinstance(config.max_bins, int))
     with (
-        staged(path, STORE, overwrite=False) as folder,
+        staged(path, STORE, overwrite=overwrite) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
         source.unchanged(),
@@ -278,6 +285,6 @@ def encode_store(
         reading = Reading(missing=config.missing, excluded=frozenset(left_out), categories=frozenset(config.categories))
         source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
-        with staged(out, STORE, overwrite=overwrite) as folder:
-            encode(source, roles, folder, config=config, resources=resources, listener=listener)
-    return Store.open(out, verify=False)
+        return encode(
+            source, roles, as_path(out), config=config, resources=resources, listener=listener, overwrite=overwrite
+        )
