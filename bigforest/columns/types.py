@@ -45,8 +45,8 @@ TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
 
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
-_TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
-_TEXT = (pl.String, pl.Categorical, pl.Enum)
+_TEXT = frozenset({pl.String, pl.Categorical, pl.Enum})
+_WIDE = frozenset({pl.Int128, pl.UInt128})
 _NESTED = (pl.Struct, pl.Array)
 
 # float64 represents all whole numbers up to _EXACT_WHOLE, and all powers of ten up to _EXACT_DIVISOR.
@@ -145,11 +145,16 @@ class Kind(NamedTuple):
 
 def is_feature_type(dtype: pl.DataType) -> bool:
     """Return True if columns of this type can be features: text, booleans, numbers, temporal types, null."""
-    return dtype in (pl.Boolean, pl.Null, *_TEMPORAL) or is_text_type(dtype) or dtype.is_numeric()
+    return dtype.is_numeric() or dtype.is_temporal() or is_text_type(dtype) or dtype in (pl.Boolean, pl.Null)
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
     return dtype.base_type() in _TEXT  # a Categorical with its own categories does not equal pl.Categorical
+
+
+def is_wide(dtype: pl.DataType | type[pl.DataType]) -> bool:
+    """Return True for integers of 128 bits, which Arrow and numpy lack."""
+    return dtype.base_type() in _WIDE
 
 
 def text_of_categories(series: pl.Series) -> pl.Series:
@@ -250,7 +255,8 @@ def nearest_floats(whole: pl.Series, divisor: int) -> NDArray[np.float64]:
 
 def physical(series: pl.Series) -> pl.Series:
     """Return the physical integers of dates, times and decimals; other columns unchanged."""
-    return series.to_physical() if series.dtype in _TEMPORAL or series.dtype == pl.Decimal else series
+    dtype = series.dtype
+    return series.to_physical() if dtype.is_temporal() or dtype.is_decimal() else series
 
 
 def is_plain(dtype: pl.DataType) -> bool:
@@ -562,7 +568,7 @@ def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
         series = series.cast(pl.UInt8)
     elif series.dtype == pl.Float16:
         series = series.cast(pl.Float32)
-    elif series.dtype in (pl.Int128, pl.UInt128):
+    elif is_wide(series.dtype):
         series = series.cast(pl.Float64)
     values = series.to_numpy()
     if kind.ticks < trained_kind.ticks:

@@ -34,7 +34,9 @@ from bigforest.columns.labels import python_holds
 from bigforest.columns.types import (
     FlatColumn,
     divisor_of,
+    is_feature_type,
     is_text_type,
+    is_wide,
     level_codes,
     level_text,
     nearest_floats,
@@ -180,12 +182,12 @@ def _no_value(name: str, weighted: bool) -> DataError:
 
 def check_classes(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a target whose values cannot be classes."""
-    if dtype in (pl.Int128, pl.UInt128):
+    if is_wide(dtype):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are integers of at most 64 bits: cast it to Int64 or String, "
             f"or choose the {api('task')} regression"
         )
-    if not (is_text_type(dtype) or _is_short_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
+    if not is_feature_type(dtype):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers of at most 64 bits, decimals, strings, "
             "categories, dates, times or a few floats: convert it or choose another column"
@@ -279,11 +281,6 @@ def _categories(dtype: pl.DataType) -> tuple[str, ...]:
         categories = dtype.categories
         return categories.name(), categories.namespace(), str(categories.physical())
     return ()
-
-
-def _is_short_number(dtype: pl.DataType) -> bool:
-    """Return True for booleans and for numbers of at most 64 bits."""
-    return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))
 
 
 # Exponent of the smallest power of two in float64.

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import MAX_CODES
-from bigforest.columns.types import divisor_of, nearest_floats, physical
+from bigforest.columns.types import divisor_of, is_wide, nearest_floats, physical
 from bigforest.errors import DataError
 from bigforest.kernels.presort.ranking import (
     Bins,
@@ -61,6 +61,11 @@ MAX_EXACT_DECIMAL = 10**15
 CHUNK_ROWS = 1 << 16
 # Values whose keys are made at a time, in the cache.
 _SLICE_ROWS = 1 << 14
+
+# Types that keys are made of, for types of values; Int64 or Int32 for all others.
+_READ_AS: dict[Any, type[pl.DataType]] = {kind: kind for kind in (pl.UInt32, pl.UInt64, pl.Float32, pl.Float64)} | {
+    pl.Float16: pl.Float32
+}
 
 
 def key_size(size: int) -> int:
@@ -143,7 +148,8 @@ class KeyMaker:
         self.made = 0
         self.size = key_size(value_bytes(dtype))
         self.key_type = np.dtype(f"u{self.size}")
-        self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
+        self._read_as = _READ_AS.get(dtype.base_type(), pl.Int64 if self.size == 8 else pl.Int32)
+        self._least = 0 if self._read_as.is_unsigned_integer() else -(1 << (8 * self.size - 1))
         # The smallest and the largest key, the bits in which keys differ from the first key, and the first key.
         self._low, self._high, self._varying, self._first = 2**64, -1, 0, 0
         self._beyond: list[int] = []
@@ -154,17 +160,13 @@ class KeyMaker:
         series = physical(series)
         if self._is_beyond(series):  # the feature is unusable, and no more keys are needed
             return
-        if series.dtype == pl.Float16:
-            series = series.cast(pl.Float32)
-        elif series.dtype in (pl.Int128, pl.UInt128):
-            series = series.cast(pl.Int64)
-        elif self.size == 4 and not series.dtype.is_float() and series.dtype != pl.UInt32:
-            series = series.cast(pl.Int32)
+        if series.dtype.base_type() is not self._read_as:
+            series = series.cast(self._read_as)
         raw = series.to_numpy().view(f"i{self.size}")
         for start in range(0, len(raw), _SLICE_ROWS):
             piece = raw[start : start + _SLICE_ROWS]
             out = keys[begin + start : begin + start + len(piece)]
-            signed = _ordered_bits(piece, self.size) if self.dtype.is_float() else piece
+            signed = _ordered_bits(piece, self.size) if self._read_as.is_float() else piece
             np.subtract(signed.view(out.dtype), out.dtype.type(self._least % 2 ** (8 * self.size)), out=out)
             self._note(out)
 
@@ -199,7 +201,7 @@ class KeyMaker:
 
     def _is_beyond(self, series: pl.Series) -> bool:
         """Return True if this slice, or an earlier one, has an integer of 128 bits that is too large for 64 bits."""
-        if series.dtype in (pl.Int128, pl.UInt128) and len(series):
+        if is_wide(series.dtype) and len(series):
             low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
             self._beyond += [value for value in (low, high) if not -(2**63) <= value < 2**63]
         return bool(self._beyond)
@@ -416,7 +418,10 @@ def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     """
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if len(keys) <= FEW_ROWS:
-        offsets, keys[:] = np.unique((keys.astype(np.uint64) - low) >> shift, return_inverse=True)
+        shifted = (keys.astype(np.uint64) - low) >> shift
+        ordered = np.sort(shifted)
+        offsets = ordered[np.append(True, ordered[1:] != ordered[:-1])]  # np.unique takes several times as long
+        keys[:] = offsets.searchsorted(shifted)
         if bins.last.size:
             rank_cells(np.bincount(keys).astype(np.uint64), bins, np.zeros(2, np.uint64), np.empty_like(offsets))
         return offsets

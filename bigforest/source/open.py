@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.columns.types import cells, divisor_of, nearest_floats, physical
+from bigforest.columns.types import cells, divisor_of, is_wide, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api, reason
 from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import arrow_batches, may_be_csv, source_of_path
@@ -105,7 +105,7 @@ def _narrowed(source: Source, name: str) -> pl.DataType | None:
     0.1. Return None for columns of other types, if no value has more than 63 bits, or if neither type holds all values.
     """
     dtype = source.schema[name]
-    whole = dtype in (pl.Int128, pl.UInt128)
+    whole = is_wide(dtype)
     if not (whole or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
         return None
     if not source.exceeds(name, 2**63 - 1):

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.columns.types import FlatColumn, columns_named, is_nested, recast, types_within
+from bigforest.columns.types import FlatColumn, columns_named, is_nested, is_wide, recast, types_within
 from bigforest.errors import ConfigError, DataError, naming_file, reason, system_error
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, Source, places_once, source_of_files
@@ -32,7 +32,6 @@ _MAX_GROUP_ROWS = 1 << 18
 _MIN_GROUP_ROWS = 1 << 12
 # Small files are copied if the copies are so many times fewer.
 _FEWER = 8
-_WIDE = (pl.Int128, pl.UInt128)
 
 
 def spool_bytes(size: int) -> int:
@@ -172,7 +171,7 @@ def _stored(files: Sequence[Path], where: str, schema: Mapping[str, Any]) -> Sou
 
 def wide_columns(schema: Mapping[str, Any]) -> list[str]:
     """Return the columns that have integers of 128 bits."""
-    return [name for name, dtype in schema.items() if any(inner in _WIDE for inner in types_within(dtype))]
+    return [name for name, dtype in schema.items() if any(is_wide(inner) for inner in types_within(dtype))]
 
 
 def _storable(schema: Mapping[str, Any], reading: Reading) -> list[pl.Expr]:
@@ -204,7 +203,7 @@ def _with_fields(dtype: Any, wide: pl.DataType | None = None) -> Any:
         if kind is None:
             return None
         return pl.List(kind) if isinstance(dtype, pl.List) else pl.Array(kind, dtype.size)
-    return wide if wide is not None and dtype in _WIDE else dtype
+    return wide if wide is not None and is_wide(dtype) else dtype
 
 
 def _bytes_of(batch: Any) -> int:
