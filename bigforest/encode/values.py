@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -77,19 +76,19 @@ Keys = NDArray[np.unsignedinteger[Any]]
 Absent = NDArray[np.bool_]
 
 
-@lru_cache(maxsize=64)  # few: a cached Enum keeps its categories in memory
-def value_bytes(dtype: pl.DataType) -> int:
-    """Return the bytes of a value that is ranked; 1 for booleans and text.
+# Bytes of a value that is ranked; 1 for booleans, text, and integers of 8 bits. Integers of 128 bits are ranked as
+# integers of 64 bits, Float16 as Float32.
+_BYTES: dict[Any, int] = {
+    **dict.fromkeys((pl.Int16, pl.UInt16), 2),
+    **dict.fromkeys((pl.Int32, pl.UInt32, pl.Float16, pl.Float32, pl.Date), 4),
+    **dict.fromkeys((pl.Int64, pl.UInt64, pl.Int128, pl.UInt128, pl.Float64), 8),
+    **dict.fromkeys((pl.Decimal, pl.Time, pl.Datetime, pl.Duration), 8),
+}
 
-    Integers of 128 bits are ranked as integers of 64 bits, Float16 as Float32.
-    """
-    if dtype in (pl.Float16, pl.Date):
-        return 4
-    if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
-        return 8
-    if dtype.is_integer() or dtype.is_float():
-        return min(8, int("".join(filter(str.isdigit, str(dtype)))) // 8)
-    return 1
+
+def value_bytes(dtype: pl.DataType) -> int:
+    """Return the bytes of a value that is ranked."""
+    return _BYTES.get(dtype.base_type(), 1)
 
 
 @dataclass(frozen=True, slots=True)
