@@ -157,8 +157,9 @@ def order_bucket(projected, begin, end, base, items, keys):
 
 
 @inlined
-def keep_cut(projected, begin, end, base, number, best):
-    """Set projected.cut if the best split is on direction `number` and between rows of this stretch."""
-    index = np.uint64(best.split[CODE]) - base
-    if best.split[FEATURE] == number and index < end - begin:
+def keep_cut(projected, begin, end, base, scan):
+    """Set projected.cut if the best split is on the direction of the scan and between rows of this stretch."""
+    split = scan.best.split
+    index = np.uint64(split[CODE]) - base
+    if split[FEATURE] == scan.number and index < end - begin:
         projected.cut[0] = projected.ordered[begin + index]

@@ -89,6 +89,21 @@ class ScanScratch(NamedTuple):
     slot: NDArray[np.uint32]
 
 
+class Scan(NamedTuple):
+    """The scan of one column of a node, which offers its splits to `best`.
+
+    min_leaf  smallest weight of a side
+    number    int64, entry FEATURE of best.split if a split of the column is taken
+    work      scratch; work.codes are the codes of the column, unless a function has them as an argument
+    """
+
+    node: Node
+    min_leaf: int
+    number: int
+    best: BestSplit
+    work: ScanScratch
+
+
 class CachedColumn(NamedTuple):
     """Codes of the feature of a split, if the scan has kept them.
 
@@ -202,18 +217,18 @@ def take_split(split, number, code, sq_l, w_l, sq_r, w_r):
 
 
 @inlined
-def offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
+def offer_gini(scan, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or equal with a lower code of the same number.
 
     Of equal splits with different numbers, the one offered first is kept. Return True if the split was taken.
     """
-    split = best.split
+    split = scan.best.split
     if split[FEATURE] >= 0:
         sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
-        later = number != split[FEATURE] or code > split[CODE]
+        later = scan.number != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return False
-    take_split(split, number, code, sq_l, w_l, sq_r, w_r)
+    take_split(split, scan.number, code, sq_l, w_l, sq_r, w_r)
     return True
 
 

@@ -47,58 +47,59 @@ def codes_of_whole(low, high, n, projected, work):
 
 
 @inlined
-def cut_after_code(n, best, work, projected):
+def cut_after_code(scan, projected):
     """Set projected.cut to the largest projection among the rows with codes up to best.split[CODE]."""
-    cut = -np.inf
-    for i in range(n):
+    codes, split, cut = scan.work.codes, scan.best.split, -np.inf
+    for i in range(np.uint64(scan.node.items.size)):
         value = projected.value[i]
-        cut = value if value > cut and np.int64(work.codes[i]) <= best.split[CODE] else cut
+        cut = value if value > cut and np.int64(codes[i]) <= split[CODE] else cut
     projected.cut[0] = cut
 
 
 @inlined
-def scan_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
-    """Offer every threshold of direction `number`. The projections of the rows are in projected.value.
+def scan_projection(low, high, scan, projected, two, many, scores, sums):
+    """Offer every threshold of a direction. The projections of the rows are in projected.value.
 
     low, high  smallest and largest projection, finite, low < high
 
     `two` to `sums` are the fields of CriterionScratch. Call `prepare` of kernels/scan/criterion.py before. When a split
     is taken, projected.cut is set.
     """
+    node, work = scan.node, scan.work
     n = np.uint64(node.items.size)
     if sums is not None:
-        scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums)
+        scan_projected_sums(low, high, scan, projected, sums)
     if scores is not None:
         order_all(projected, node.items, work)
-        walk_scores(node, min_leaf, number, best, work.keys, scores)
-        keep_cut(projected, ZERO, n, ZERO, number, best)
+        walk_scores(scan, scores)
+        keep_cut(projected, ZERO, n, ZERO, scan)
     if many is not None:
         if node.total.size == 2:
-            scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)
+            scan_projected_two(low, high, scan, projected, two)
         elif n > np.uint64(_ORDERED):
             shift, buckets = codes_of_buckets(low, high, n, many_buckets(n, many), work, projected)
-            scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, many, projected)
-            cut_at_edge(shift, n, number, best, work, projected)
+            scan_buckets_many(np.uint32(0), shift, buckets, scan, many, projected)
+            cut_at_edge(shift, scan, projected)
         else:
             order_all(projected, node.items, work)
-            walk_all_many(n, node, min_leaf, number, best, work.keys, many.left)
-            keep_cut(projected, ZERO, n, ZERO, number, best)
+            walk_all_many(n, scan, many.left)
+            keep_cut(projected, ZERO, n, ZERO, scan)
     elif two is not None:
-        scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)
+        scan_projected_two(low, high, scan, projected, two)
 
 
 @helper
-def scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two):
+def scan_projected_two(low, high, scan, projected, two):
     """Scan as `scan_projection`, for two classes."""
-    n = np.uint64(node.items.size)
+    n, work = np.uint64(scan.node.items.size), scan.work
     if n > np.uint64(_ORDERED_TWO):
         shift, buckets = codes_of_buckets(low, high, n, heavy_buckets(n, *HEAVY_BUCKETS), work, projected)
-        scan_heavy(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, two, projected)
-        cut_at_edge(shift, n, number, best, work, projected)
+        scan_heavy(np.uint32(0), shift, buckets, scan, two, projected)
+        cut_at_edge(shift, scan, projected)
     else:
-        order_all(projected, node.items, work)
-        walk_two(ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, work.keys)
-        keep_cut(projected, ZERO, n, ZERO, number, best)
+        order_all(projected, scan.node.items, work)
+        walk_two(ZERO, n, ZERO_I64, ZERO_I64, scan)
+        keep_cut(projected, ZERO, n, ZERO, scan)
 
 
 @inlined
@@ -134,22 +135,23 @@ def codes_of_buckets(low, high, n, most, work, projected):
 
 
 @inlined
-def cut_at_edge(shift, n, number, best, work, projected):
-    """Set projected.cut if the best split is on direction `number` and at the edge of a bucket."""
+def cut_at_edge(shift, scan, projected):
+    """Set projected.cut if the best split is on the direction of the scan and at the edge of a bucket."""
     inside = (np.int64(1) << np.int64(shift)) - 1
-    if best.split[FEATURE] == number and best.split[CODE] & inside == inside:
-        cut_after_code(n, best, work, projected)
+    split = scan.best.split
+    if split[FEATURE] == scan.number and split[CODE] & inside == inside:
+        cut_after_code(scan, projected)
 
 
 @inlined
-def scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums):
+def scan_projected_sums(low, high, scan, projected, sums):
     """Scan as `scan_projection`, for regression."""
-    n = np.uint64(node.items.size)
+    n, work = np.uint64(scan.node.items.size), scan.work
     if n > np.uint64(_ORDERED_SUMS):
         shift, buckets = codes_of_buckets(low, high, n, heavy_buckets(n, *BUCKETS_FOR_SUMS), work, projected)
-        scan_buckets_sums(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, sums, projected)
-        cut_at_edge(shift, n, number, best, work, projected)
+        scan_buckets_sums(np.uint32(0), shift, buckets, scan, sums, projected)
+        cut_at_edge(shift, scan, projected)
     else:
         order_all(projected, sums.position[:n], work)
-        walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, sums)
-        keep_cut(projected, ZERO, n, ZERO, number, best)
+        walk_sums(ZERO, n, ZERO_I64, ZERO_I64, scan, sums)
+        keep_cut(projected, ZERO, n, ZERO, scan)

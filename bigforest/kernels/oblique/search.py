@@ -25,7 +25,7 @@ from bigforest.kernels.columns.project import (
 )
 from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.common.midpoint import midpoint
-from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
+from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn, Scan
 from bigforest.kernels.common.partition import partition_projections
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.oblique.directions import Drawn, Sparse, draw_cells, draw_column, make_drawn
@@ -143,7 +143,7 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
     best.split[FEATURE] = -1
     best.bar[0] = -1.0
     two, many, scores, sums = criterion
-    means, min_leaf = oblique.means, rules.min_leaf
+    means = oblique.means
     if not means.by_node:  # pairs refer to all classes
         node = present_node(node, None, many)
     prepare(node, two)
@@ -174,6 +174,7 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
             fallback += ONE
             size = ONE
         least, most = np.uint32(0), np.uint32(0)
+        scan = Scan(node, rules.min_leaf, np.int64(number), best, work)
         if size == ONE:
             least, most = fetch_codes(codes, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
@@ -185,15 +186,12 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
                     most = codes_of_whole(low, high, n, projected, work)
                 else:
                     usable += ONE
-                    direction = np.int64(number)
-                    scan_projection(
-                        low, high, node, min_leaf, direction, best, work, projected, two, many, scores, sums
-                    )
+                    scan_projection(low, high, scan, projected, two, many, scores, sums)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, min_leaf, np.int64(number), best, work, two, many, scores, sums)
+            scan_codes(least, most, scan, two, many, scores, sums)
             if size > ONE and best.split[FEATURE] == np.int64(number):
-                cut_after_code(n, best, work, with_value(oblique.projected, value))
+                cut_after_code(scan, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
             drawn.size[which] = size
             which ^= ONE

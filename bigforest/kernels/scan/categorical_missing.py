@@ -132,16 +132,16 @@ def smallest_value(codes, n, high):
 
 
 @helper
-def scan_levels(codes, low, high, node, min_level, min_leaf, number, best, levels, sums):
+def scan_levels(low, high, scan, min_level, levels, sums):
     """Offer every split of the levels in their order. The split after rank r has the code r.
 
-    codes      uint32 [>= rows], the levels of the rows, from `low` to `high`
+    low, high  smallest and largest of the levels of the rows, work.codes[:n]
     min_level  see CategoricalMissing
-    number     int64, becomes best.split[FEATURE]
 
     Return 1 if the levels form more than one group, else 0, as uint64.
     """
-    groups, _ = order_groups(codes, low, high, node, min_level, levels, sums, None, ZERO)
+    node = scan.node
+    groups, _ = order_groups(scan.work.codes, low, high, node, min_level, levels, sums, None, ZERO)
     if groups == ONE:
         return ZERO
     w_l, sum_l = ZERO_I64, ZERO_I64
@@ -150,9 +150,9 @@ def scan_levels(codes, low, high, node, min_level, min_leaf, number, best, level
         w_l += levels.weight[group]
         sum_l += levels.sum[group]
         if sums is not None:
-            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(rank), best, sums.poisson)
-        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.bar[0]):
-            offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(rank), sum_l, w_l, best)
+            offer_one(np.int64(rank), w_l, sum_l, scan, sums.poisson)
+        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, scan.best.bar[0]):
+            offer_two(np.int64(rank), sum_l, w_l, scan)
     return ONE
 
 

@@ -58,21 +58,20 @@ def prepare(node, two):
 
 
 @inlined
-def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
+def scan_codes(low, high, scan, two, many, scores, sums):
     """Offer every threshold of a feature. Call `prepare` before.
 
     low, high                smallest and largest of the codes of the rows, work.codes[:n]; low < high
-    number                   int64, becomes best.split[FEATURE]
     two, many, scores, sums  fields of CriterionScratch
     """
     if sums is not None:
-        scan_sums(low, high, node, min_leaf, number, best, work, sums)
+        scan_sums(low, high, scan, sums)
     if scores is not None:
-        scan_scores(low, high, node, min_leaf, number, best, work, scores)
+        scan_scores(low, high, scan, scores)
     if many is not None:
-        if node.total.size == 2 and is_light(node):
-            scan_light(low, high, node, min_leaf, number, best, work, two)
+        if scan.node.total.size == 2 and is_light(scan.node):
+            scan_light(low, high, scan, two)
         else:
-            scan_many(low, high, node, min_leaf, number, best, work, many)
+            scan_many(low, high, scan, many)
     elif two is not None:
-        scan_two(low, high, node, min_leaf, number, best, work, two)
+        scan_two(low, high, scan, two)

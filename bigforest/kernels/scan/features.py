@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.layout import CATEGORY, MISSING
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect, with_codes
+from bigforest.kernels.common.node_scan import (
+    CODE,
+    FEATURE,
+    ONE,
+    ZERO,
+    CachedColumn,
+    Scan,
+    is_perfect,
+    with_codes,
+)
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.numbers import larger
@@ -80,24 +89,25 @@ def score_batch(count, node, min_leaf, batch, best, two):
 
 
 @inlined
-def scan_feature(feature, low, high, node, min_leaf, best, work, non_plain, two, many, scores, sums):
+def scan_feature(feature, low, high, scan, non_plain, two, many, scores, sums):
     """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high.
 
-    best.split[FEATURE] becomes 2 * feature, plus 1 if missing values come last. Return 1 if the feature can split the
-    node, else 0, as uint64. A category with all levels in one group cannot.
+    scan  its number is 2 * feature; 1 is added for the splits with missing values last
+
+    Return 1 if the feature can split the node, else 0, as uint64. A category with all levels in one group cannot.
     """
-    orders = ONE
+    node, best, work, orders = scan.node, scan.best, scan.work, ONE
     if non_plain is not None:
         if many is None and scores is None and non_plain.kind[feature] == CATEGORY:
-            number, min_level = np.int64(feature + feature), non_plain.min_level[feature]
-            return scan_levels(work.codes, low, high, node, min_level, min_leaf, number, best, non_plain.levels, sums)
+            return scan_levels(low, high, scan, non_plain.min_level[feature], non_plain.levels, sums)
         low, high, orders = first_order(feature, low, high, node, non_plain, work)
         if low == high:
             return ZERO
     for order in range(orders):
         if non_plain is not None and order == ONE:
             low, high = missing_last(work.codes, np.uint64(node.items.size), high)
-        scan_codes(low, high, node, min_leaf, np.int64(feature + feature + order), best, work, two, many, scores, sums)
+        ordered = Scan(node, scan.min_leaf, np.int64(feature + feature + order), best, work)
+        scan_codes(low, high, ordered, two, many, scores, sums)
     return ONE
 
 
@@ -177,17 +187,17 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
         is_new = False  # the best split so far is on a feature of this batch
         for k in range(count):
             number, low, high, column = batch.feature[k], batch.low[k], batch.high[k], work.codes
+            if two is not None and together > ZERO:
+                column = two.codes[k]
+            scan = Scan(node, min_leaf, np.int64(number + number), best, work)
             if dictionary is not None:
                 usable += ONE
-                offer_random(number, low, high, node, key, min_leaf, best, work, non_plain, scores, sums, dictionary)
+                offer_random(number, low, high, scan, key, non_plain, scores, sums, dictionary)
             elif two is not None and together > ZERO:
                 usable += ONE
-                column, twice = two.codes[k], np.int64(number + number)
-                offer_light(low, high, batch.highest[k], node, min_leaf, twice, best, column, k, work, two)
+                offer_light(low, high, batch.highest[k], column, k, scan, two)
             else:
-                usable += scan_feature(
-                    number, low, high, node, min_leaf, best, work, non_plain, two, many, scores, sums
-                )
+                usable += scan_feature(number, low, high, scan, non_plain, two, many, scores, sums)
             if np.uint64(best.split[FEATURE]) >> ONE == number:
                 spare, kept, kept_low, kept_high = kept, column, np.uint32(0), np.uint32(0)
                 if dictionary is None and leaves_codes(number, low, non_plain, many, scores):

@@ -133,29 +133,30 @@ def make_score_scratch(impurity: int, table: Any, classes: int) -> ScoreScratch:
 
 
 @inlined
-def scan_scores(low, high, node, min_leaf, number, best, work, scores):
+def scan_scores(low, high, scan, scores):
     """Offer every threshold of a feature, as `scan_codes` (criterion.py): sort and walk."""
-    sort_rows(work.codes, low, high, node.items, work.keys, work.positions)
-    walk_scores(node, min_leaf, number, best, work.keys, scores)
+    work = scan.work
+    sort_rows(work.codes, low, high, scan.node.items, work.keys, work.positions)
+    walk_scores(scan, scores)
 
 
 @inlined
-def offer_scores(best, number, code, score_l, w_l, score_r, w_r):
+def offer_scores(scan, code, score_l, w_l, score_r, w_r):
     """Make this split the best if the sum of its scores is higher, or if there is no best split yet."""
-    split = best.split
+    split = scan.best.split
     gain = score_l + score_r - split[SQ_L] - split[SQ_R]
     if split[FEATURE] < 0 or gain > 0:
-        take_split(split, number, code, score_l, w_l, score_r, w_r)
+        take_split(split, scan.number, code, score_l, w_l, score_r, w_r)
 
 
 @helper
-def walk_scores(node, min_leaf, number, best, keys, scores):
-    """Offer every boundary between different codes of the sorted keys[:n], in O(classes) each.
+def walk_scores(scan, scores):
+    """Offer every boundary between different codes of the sorted work.keys[:n], in O(classes) each.
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.bar is not used.
     """
-    impurity, table = scores.impurity, scores.table
-    left, right = scores.left, scores.right
+    node, min_leaf, keys = scan.node, scan.min_leaf, scan.work.keys
+    impurity, table, left, right = scores
     for k in range(np.uint64(left.size)):
         left[k] = 0
         right[k] = node.total[k]
@@ -171,4 +172,4 @@ def walk_scores(node, min_leaf, number, best, keys, scores):
         if keys[i] >> SHIFT32 != code and w_l >= min_leaf and w_r >= min_leaf:
             score_l = side_score(impurity, left, w_l, table)
             score_r = side_score(impurity, right, w_r, table)
-            offer_scores(best, number, np.int64(code), score_l, w_l, score_r, w_r)
+            offer_scores(scan, np.int64(code), score_l, w_l, score_r, w_r)

@@ -145,15 +145,15 @@ def reaches_many(sq_l, w_l, sq_r, w_r, bar):
 
 
 @helper
-def offer_many(min_leaf, number, code, sq_l, w_l, sq_r, w_r, best):
-    """Offer a split by its int64 sums; `best` is updated if the split is taken."""
-    if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
-        best.bar[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
+def offer_many(code, sq_l, w_l, sq_r, w_r, scan):
+    """Offer a split by its int64 sums."""
+    if w_l >= scan.min_leaf and w_r >= scan.min_leaf and offer_gini(scan, code, sq_l, w_l, sq_r, w_r):
+        scan.best.bar[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
 
 @helper
-def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, left):
-    """Offer every boundary between different codes of the sorted keys[begin:end], starting at the end.
+def walk_many(begin, end, sq_l, w_l, sq_r, scan, left):
+    """Offer every boundary between different codes of the sorted work.keys[begin:end], starting at the end.
 
     left             class weights before `end`; overwritten
     sq_l, w_l, sq_r  sums of the split at `end`
@@ -161,8 +161,8 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, l
     The sums are updated in constant time per key. Let a class weigh l on the left and r on the right. If a key of this
     class and of weight m moves to the right, sq_l decreases by m (2 l - m) and sq_r increases by m (2 r + m).
     """
-    total, weight = node.total, node.weight
-    bar = best.bar[0]
+    total, weight, keys = scan.node.total, scan.node.weight, scan.work.keys
+    bar = scan.best.bar[0]
     key = keys[end - ONE]
     for i in range(ONE, end - begin):
         code = key >> SHIFT32
@@ -175,19 +175,20 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, keys, l
         w_l -= m
         key = keys[end - ONE - i]
         if key >> SHIFT32 != code and reaches_many(sq_l, w_l, sq_r, weight - w_l, bar):
-            offer_many(min_leaf, number, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
-            bar = best.bar[0]
+            offer_many(np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, scan)
+            bar = scan.best.bar[0]
 
 
 @inlined
-def walk_all_many(end, node, min_leaf, number, best, keys, left):
-    """Offer every boundary of the sorted keys[:end] of a node.
+def walk_all_many(end, scan, left):
+    """Offer every boundary of the sorted work.keys[:end] of a node.
 
     keys[0] represents all rows of the smallest code, which have no keys of their own.
     """
+    node = scan.node
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
-    walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, number, best, keys, left)
+    walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, scan, left)
 
 
 @inlined
@@ -239,10 +240,10 @@ def bound_many(before, after, total, weight):
 
 
 @inlined
-def walk_bucket_many(b, begin, end, stride, node, min_leaf, number, best, work, many):
+def walk_bucket_many(b, begin, end, stride, scan, many):
     """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
-    w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
-    walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, number, best, work.keys, many.left)
+    w_l, sq_l, sq_r = sums_before(b + ONE, stride, scan.node, many)
+    walk_many(begin, end, sq_l, w_l, sq_r, scan, many.left)
 
 
 @inlined
@@ -270,34 +271,36 @@ def histogram_many(low, shift, items, codes, stride, classes, hist):
 
 
 @helper
-def scan_buckets_many(low, shift, buckets, node, min_leaf, number, best, work, many, projected):
+def scan_buckets_many(low, shift, buckets, scan, many, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
     projected  ProjectionScratch, whose projections order the rows of an opened bucket; None for a feature
     """
+    node, work = scan.node, scan.work
     stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
     histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
-    highest = score_edges(hist, stride, buckets, node.total, weight, smaller(np.int64(min_leaf), _HEAVIEST), work.edge)
-    bar = larger(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
+    min_leaf = smaller(np.int64(scan.min_leaf), _HEAVIEST)
+    highest = score_edges(hist, stride, buckets, node.total, weight, min_leaf, work.edge)
+    bar = larger(scan.best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
     if highest >= bar:
         for b in range(buckets):  # skip the edge of an empty bucket: its split equals the one before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
                 code = np.int64(last_code(low, b, shift))
-                offer_many(min_leaf, number, code, sq_l, w_l, sq_r, weight - w_l, best)
+                offer_many(code, sq_l, w_l, sq_r, weight - w_l, scan)
     if shift > np.uint32(0):
         end, all_classes = stride * classes, hist[stride * classes :]
         for b in range(buckets):
             work.bound[b] = -1.0
             if all_classes[b + ONE] - all_classes[b] > np.uint32(1):
                 work.bound[b] = bound_many(hist[b:end:stride], hist[b + ONE : end : stride], node.total, weight)
-        arguments = (stride, node, min_leaf, number, best, work, many)
-        open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, number, best, work, projected)
+        open_buckets(walk_bucket_many, (stride, scan, many), low, shift, buckets, node.items, scan, projected)
 
 
 @inlined
-def scan_many(low, high, node, min_leaf, number, best, work, many):
+def scan_many(low, high, scan, many):
     """Offer every threshold of a feature, as `scan_codes` (criterion.py)."""
+    node, work = scan.node, scan.work
     n, span = np.uint64(node.items.size), np.uint64(high - low)
     # Few codes get a bucket each, which is never opened: a bucket of several codes might have nearly all rows, such as
     # all zeros, and opening it would sort them.
@@ -315,8 +318,8 @@ def scan_many(low, high, node, min_leaf, number, best, work, many):
                 at += np.uint64(work.codes[i] != low)
             work.keys[ZERO] = as_key(low, ZERO)  # represents the rows of the smallest code, which stay on the left
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
-            walk_all_many(above + ONE, node, min_leaf, number, best, work.keys, many.left)
+            walk_all_many(above + ONE, scan, many.left)
             return
     shift = np.uint32(0) if bucket_per_code else shift_for(span, many_buckets(n, many))
     first, buckets = buckets_from(low, span, shift)
-    scan_buckets_many(first, shift, buckets, node, min_leaf, number, best, work, many, None)
+    scan_buckets_many(first, shift, buckets, scan, many, None)

@@ -92,7 +92,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
 
 
 @inlined
-def open_buckets(walk, arguments, low, shift, buckets, items, number, best, work, projected):
+def open_buckets(walk, arguments, low, shift, buckets, items, scan, projected):
     """Offer every boundary inside the buckets whose bound, work.bound[b], reaches the best score.
 
     walk(b, begin, end, *arguments)  an inlined function that offers the boundaries inside bucket b, whose sorted keys
@@ -102,6 +102,7 @@ def open_buckets(walk, arguments, low, shift, buckets, items, number, best, work
     items       uint64 [n], items of the node. Their lower halves become the lower halves of the keys
     projected   ProjectionScratch if codes are made from projections; None for a feature
     """
+    best, work = scan.best, scan.work
     if projected is None:
         work.bound[ZERO] = -1.0
     fine, is_any = collect(low, shift, buckets, items, best.bar[0], work, projected)
@@ -124,5 +125,5 @@ def open_buckets(walk, arguments, low, shift, buckets, items, number, best, work
                     order_bucket(projected, begin, end, b << np.uint64(shift), items, work.keys)
                 walk(b, begin, end, *arguments)
                 if projected is not None:
-                    keep_cut(projected, begin, end, b << np.uint64(shift), number, best)
+                    keep_cut(projected, begin, end, b << np.uint64(shift), scan)
             begin = end

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.layout import CATEGORY, MISSING
-from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
+from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, Scan, class_of, offer_gini
 from bigforest.kernels.common.rng import GOLDEN, below, fraction, level_number, mix, split_state
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
@@ -123,8 +123,9 @@ def sum_classes_left(items, codes, threshold, left):
 
 
 @inlined
-def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
+def offer_cut(code, scan, scores, sums):
     """Offer the split that sends rows with codes up to `code` to the left."""
+    node, min_leaf, codes = scan.node, scan.min_leaf, scan.work.codes
     items = node.items
     threshold = np.uint32(code)
     w_l = ZERO_I64
@@ -134,7 +135,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
             goes_left = -np.int64(codes[i] <= threshold)
             w_l += sums.rows[i, ZERO] & goes_left
             sum_l += sums.rows[i, ONE] & goes_left
-        offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.poisson)
+        offer_one(code, w_l, sum_l, scan, sums.poisson)
     if scores is not None:
         impurity, table, left, right = scores
         sum_classes_left(items, codes, threshold, left)
@@ -148,40 +149,40 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
         if w_l < min_leaf or w_r < min_leaf:
             return
         if impurity == GINI:
-            offer_gini(best, number, code, sq_l, w_l, sq_r, w_r)
+            offer_gini(scan, code, sq_l, w_l, sq_r, w_r)
         else:
             score_l = side_score(impurity, left, w_l, table)
             score_r = side_score(impurity, right, w_r, table)
-            offer_scores(best, number, code, score_l, w_l, score_r, w_r)
+            offer_scores(scan, code, score_l, w_l, score_r, w_r)
 
 
 @inlined
-def offer_random(feature, low, high, node, key, min_leaf, best, work, non_plain, scores, sums, dictionary):
+def offer_random(feature, low, high, scan, key, non_plain, scores, sums, dictionary):
     """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high.
 
-    The split is offered under the number 2 * feature, plus 1 if missing values go right.
+    scan  its number is 2 * feature; 1 is added if missing values go right
+    key   random key of the node
     """
-    n = np.uint64(node.items.size)
+    n, codes = np.uint64(scan.node.items.size), scan.work.codes
     state = split_state(key, feature)
-    number = np.int64(feature + feature)
-    least = low
+    number, least = scan.number, low
     alone = False
     if non_plain is not None:
         if non_plain.kind[feature] == CATEGORY:
-            levels_of_rows = (work.codes, low, high, node, non_plain.min_level[feature])
+            levels_of_rows = (codes, low, high, scan.node, non_plain.min_level[feature])
             groups, _ = order_levels(*levels_of_rows, non_plain.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
-            offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
+            offer_cut(code, scan, scores, sums)
             return
         if low == np.uint32(0) and non_plain.kind[feature] == MISSING:
-            least = smallest_value(work.codes, n, high)
+            least = smallest_value(codes, n, high)
             alone = least == high
             if not alone and goes_last(state):
-                missing_last(work.codes, n, high)
+                missing_last(codes, n, high)
                 number += 1
     code = ZERO_I64
     if not alone and n <= _FEW_ROWS:
-        code = draw_code_of_rows(dictionary, feature, least, high, state, work.codes, n)
+        code = draw_code_of_rows(dictionary, feature, least, high, state, codes, n)
     elif not alone:
         code = draw_code(dictionary, feature, least, high, state)
-    offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
+    offer_cut(code, Scan(scan.node, scan.min_leaf, number, scan.best, scan.work), scores, sums)

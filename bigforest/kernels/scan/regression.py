@@ -96,16 +96,16 @@ def compare_sums(sum_l, w_l, sum_r, w_r, split, poisson):
 
 
 @helper
-def offer_sums(weight, total, number, code, w_l, sum_l, bar, best, poisson):
+def offer_sums(code, w_l, sum_l, bar, scan, poisson):
     """Make this split the best if it is better, or equal with a lower code of the same number (BestSplit).
 
-    weight, total  node.weight and node.sq, the sum of the targets
-    bar            score of the split times NEAR; becomes best.bar
+    bar  score of the split times NEAR; becomes best.bar
 
     Of equal splits with different numbers, the first is kept. Callers check `is_allowed`.
     """
-    w_r = weight - w_l
-    sum_r = total - sum_l
+    number, best = scan.number, scan.best
+    w_r = scan.node.weight - w_l
+    sum_r = scan.node.sq - sum_l
     split = best.split
     # Most scores differ clearly: comparing 256 bits takes ten times as long as the rest of this function.
     if split[FEATURE] >= 0 and bar * NEAR <= best.bar[0]:
@@ -118,11 +118,11 @@ def offer_sums(weight, total, number, code, w_l, sum_l, bar, best, poisson):
 
 
 @inlined
-def offer_one(sum_l, w_l, node, min_leaf, number, code, best, poisson):
+def offer_one(code, w_l, sum_l, scan, poisson):
     """Offer a split if it is allowed and may be the best."""
-    score = score_sums(sum_l, w_l, node, origin_of(poisson))
-    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= larger(best.bar[0], 0.0)):
-        offer_sums(node.weight, node.sq, number, code, w_l, sum_l, score * NEAR, best, poisson)
+    score = score_sums(sum_l, w_l, scan.node, origin_of(poisson))
+    if is_allowed(w_l, scan.node, scan.min_leaf) & np.uint64(score >= larger(scan.best.bar[0], 0.0)):
+        offer_sums(code, w_l, sum_l, score * NEAR, scan, poisson)
 
 
 @inlined
@@ -168,26 +168,26 @@ def bound_buckets_sums(sums, buckets, node, bound):
 
 
 @inlined
-def offer_edges_sums(edges, first, end, node, min_leaf, number, best, poisson):
+def offer_edges_sums(edges, first, end, scan, poisson):
     """Offer the splits of `edges` from `first` to before `end` whose score may be the highest of these."""
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    least = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson) * NEAR
-    if least < larger(best.bar[0], 0.0) * NEAR:
+    least = score_edges_sums(w_l, sum_l, n, scan.node, scan.min_leaf, score, poisson) * NEAR
+    if least < larger(scan.best.bar[0], 0.0) * NEAR:
         return
     for at in range(n):
         if score[at] >= least:
             code, bar = np.int64(edges.code[first + at]), score[at] * NEAR
-            offer_sums(node.weight, node.sq, number, code, np.int64(w_l[at]), sum_l[at], bar, best, poisson)
+            offer_sums(code, np.int64(w_l[at]), sum_l[at], bar, scan, poisson)
 
 
 @helper
-def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, number, best, sums):
-    """Offer every boundary between different codes of the sorted keys[begin:end].
+def walk_sums(begin, end, w_l, sum_l, scan, sums):
+    """Offer every boundary between different codes of the sorted work.keys[begin:end].
 
     w_l, sum_l  weight and sum of the targets before `begin`
     """
-    edges, rows = sums.inner, sums.rows
+    edges, rows, keys = sums.inner, sums.rows, scan.work.keys
     key = keys[begin]
     begin += ONE
     while begin < end:
@@ -204,7 +204,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, number, best, sums):
             key = keys[i]
             # No branch, because ties are unpredictable: the next entry overwrites one that is not a boundary.
             count += np.uint64(key >> SHIFT32 != code)
-        offer_edges_sums(edges, ZERO, count, node, min_leaf, number, best, sums.poisson)
+        offer_edges_sums(edges, ZERO, count, scan, sums.poisson)
         begin = stop
 
 
@@ -245,41 +245,41 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
 
 
 @inlined
-def walk_bucket_sums(b, begin, end, node, min_leaf, number, best, work, sums):
+def walk_bucket_sums(b, begin, end, scan, sums):
     """Offer every boundary inside bucket b, see open_buckets."""
-    w_l, sum_l = np.int64(sums.edges.w_l[b]), sums.edges.sum_l[b]
-    walk_sums(work.keys, begin, end, w_l, sum_l, node, min_leaf, number, best, sums)
+    walk_sums(begin, end, np.int64(sums.edges.w_l[b]), sums.edges.sum_l[b], scan, sums)
 
 
 @helper
-def scan_buckets_sums(low, shift, buckets, node, min_leaf, number, best, work, sums, projected):
+def scan_buckets_sums(low, shift, buckets, scan, sums, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
     projected  ProjectionScratch if codes are made from projections: rows of an opened bucket are then ordered by
                projection, and shift is above 0. None for a feature
     """
+    node, work = scan.node, scan.work
     count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
-    offer_edges_sums(sums.edges, ONE, count, node, min_leaf, number, best, sums.poisson)
+    offer_edges_sums(sums.edges, ONE, count, scan, sums.poisson)
     if shift > np.uint32(0):
         bound_buckets_sums(sums, buckets, node, work.bound)
-        arguments, items = (node, min_leaf, number, best, work, sums), sums.position[: node.items.size]
-        open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, number, best, work, projected)
+        items = sums.position[: node.items.size]
+        open_buckets(walk_bucket_sums, (scan, sums), low, shift, buckets, items, scan, projected)
 
 
 @inlined
-def scan_sums(low, high, node, min_leaf, number, best, work, sums):
+def scan_sums(low, high, scan, sums):
     """Offer every threshold of a feature, as `scan_codes` (criterion.py). Call `view_node` before.
 
     Few rows are sorted, unless their range has no more codes than rows. Otherwise the rows are counted in a histogram,
     with a bucket for each code if the range has few codes.
     """
-    n = np.uint64(node.items.size)
+    n, work = np.uint64(scan.node.items.size), scan.work
     span = np.uint64(high - low)
     if n <= np.uint64(_SORTED) and span >= n:
         sort_rows(work.codes, low, high, sums.position[:n], work.keys, work.positions)
-        walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, sums)
+        walk_sums(ZERO, n, ZERO_I64, ZERO_I64, scan, sums)
         return
     bucket_per_code = span < smaller(n, np.uint64(BUCKETS_SUMS))
     shift = np.uint32(0) if bucket_per_code else shift_for(span, heavy_buckets(n, *BUCKETS_FOR_SUMS))
     first, buckets = buckets_from(low, span, shift)
-    scan_buckets_sums(first, shift, buckets, node, min_leaf, number, best, work, sums, None)
+    scan_buckets_sums(first, shift, buckets, scan, sums, None)

@@ -148,18 +148,19 @@ def reaches_two(ones_l, w_l, ones, weight, bar):
 
 
 @inlined
-def offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best):
-    """Offer a split by its weights, int64; `best` is updated if the split is taken."""
+def offer_two(code, ones_l, w_l, scan):
+    """Offer a split by its weights, int64."""
+    ones, weight = scan.node.total[ONE], scan.node.weight
     w_r = weight - w_l
-    if w_l < min_leaf or w_r < min_leaf:
+    if w_l < scan.min_leaf or w_r < scan.min_leaf:
         return
     zeros_l = w_l - ones_l
     ones_r = ones - ones_l
     zeros_r = w_r - ones_r
     sq_l = zeros_l * zeros_l + ones_l * ones_l
     sq_r = zeros_r * zeros_r + ones_r * ones_r
-    if offer_gini(best, number, code, sq_l, w_l, sq_r, w_r):
-        best.bar[0] = score_two(ones_l, w_l, ones, weight) * NEAR
+    if offer_gini(scan, code, sq_l, w_l, sq_r, w_r):
+        scan.best.bar[0] = score_two(ones_l, w_l, ones, weight) * NEAR
 
 
 @inlined
@@ -214,21 +215,22 @@ def may_be_best(highest, best):
 
 
 @inlined
-def offer_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two):
+def offer_light(low, high, highest, codes, slot, scan, two):
     """Offer the splits of a light node that may be the best, after score_light has scored its rows.
 
     highest  result of score_light
     codes    uint32 [rows], codes of the feature, from `low` to `high`
     slot     uint64, entry of two.left and two.score
     """
-    if node.items.size > PAIRED or may_be_best(highest, best):  # saves the call for most features of small nodes
-        open_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two)
+    if scan.node.items.size > PAIRED or may_be_best(highest, scan.best):  # saves the call for most small nodes
+        open_light(low, high, highest, codes, slot, scan, two)
 
 
 @helper
-def open_light(low, high, highest, node, min_leaf, number, best, codes, slot, work, two):
+def open_light(low, high, highest, codes, slot, scan, two):
     """Offer the splits of `offer_light`. Open buckets that may have a better split, and offer the splits inside."""
-    n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
+    node, best, work = scan.node, scan.best, scan.work
+    n = np.uint64(node.items.size)
     row_codes, size, paired, waiting = codes, n, PAIRED, ZERO
     while True:
         left, score = two.left[slot], two.score[slot]
@@ -246,9 +248,9 @@ def open_light(low, high, highest, node, min_leaf, number, best, codes, slot, wo
                     offered = code
                     ones_l = np.int64(packed >> _HALF)
                     w_l = ones_l + np.int64(packed & _LOW_HALF)
-                    offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best)
+                    offer_two(code, ones_l, w_l, scan)
         if not by_row and shift > _ZERO32:
-            waiting = push_ranges(first, shift, buckets, left, node, min_leaf, best, waiting, work, two)
+            waiting = push_ranges(first, shift, buckets, left, waiting, scan, two)
         if waiting == ZERO:
             return
         waiting -= ONE
@@ -261,9 +263,8 @@ def open_light(low, high, highest, node, min_leaf, number, best, codes, slot, wo
             i = np.uint64(work.selected[k])
             row_codes[k] = codes[i]
             two.inside[k] = two.add[i]
-        highest = score_light(
-            low, high, size, paired, row_codes, two.inside, before, node, min_leaf, two.left[slot], two.score[slot]
-        )
+        rows = (low, high, size, paired, row_codes, two.inside, before)
+        highest = score_light(*rows, node, scan.min_leaf, two.left[slot], two.score[slot])
 
 
 @inlined
@@ -275,22 +276,23 @@ def ends_here(first, after, shift, left):
 
 
 @inlined
-def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
+def push_ranges(low, shift, buckets, left, waiting, scan, two):
     """Push the buckets that may have a better split on two.ranges. Return the number of waiting ranges.
 
     low, shift  bucket b has the codes from low + (b << shift) on; the first has a single code
 
     Neighbouring buckets become one range if it need not be opened again (`ends_here`).
     """
-    bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
-    count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
-    k = np.uint64(count > ZERO and work.positions[ZERO] == _ZERO32)  # skip the first bucket
+    node, opened = scan.node, scan.work.positions
+    bar = np.float32(scan.best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
+    count = open_buckets_two(left, buckets, node.total[ONE], node.weight, scan.min_leaf, bar, opened)
+    k = np.uint64(count > ZERO and opened[ZERO] == _ZERO32)  # skip the first bucket
     while k < count:
-        first = np.uint64(work.positions[k])
+        first = np.uint64(opened[k])
         after = first + ONE
         k += ONE
         # Join only buckets that are opened once: ranges that are opened again must become smaller each time.
-        while k < count and np.uint64(work.positions[k]) == after and ends_here(first, after + ONE, shift, left):
+        while k < count and np.uint64(opened[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
         two.ranges[waiting, 0] = np.uint32(low + np.uint32(first << np.uint64(shift)))
@@ -301,33 +303,33 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
 
 
 @inlined
-def scan_light(low, high, node, min_leaf, number, best, work, two):
+def scan_light(low, high, scan, two):
     """Offer every threshold of a feature, as `scan_codes` (criterion.py), in a light node."""
-    n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
-    highest = score_light(low, high, n, PAIRED, work.codes, two.add, _ZERO32, node, min_leaf, left, score)
-    offer_light(low, high, highest, node, min_leaf, number, best, work.codes, ZERO, work, two)
+    rows = (low, high, np.uint64(scan.node.items.size), PAIRED, scan.work.codes, two.add, _ZERO32)
+    highest = score_light(*rows, scan.node, scan.min_leaf, two.left[ZERO], two.score[ZERO])
+    offer_light(low, high, highest, scan.work.codes, ZERO, scan, two)
 
 
 @inlined
-def scan_two(low, high, node, min_leaf, number, best, work, two):
+def scan_two(low, high, scan, two):
     """Offer every threshold of a feature, as `scan_codes` (criterion.py)."""
-    if is_light(node):
-        scan_light(low, high, node, min_leaf, number, best, work, two)
+    if is_light(scan.node):
+        scan_light(low, high, scan, two)
     else:
-        n, span = np.uint64(node.items.size), np.uint64(high - low)
+        n, span = np.uint64(scan.node.items.size), np.uint64(high - low)
         shift = _ZERO32 if span < _FEW_CODES else shift_for(span, heavy_buckets(n, *HEAVY_BUCKETS))
         first, buckets = buckets_from(low, span, shift)
-        scan_heavy(first, shift, buckets, node, min_leaf, number, best, work, two, None)
+        scan_heavy(first, shift, buckets, scan, two, None)
 
 
 @helper
-def walk_two(begin, end, ones_l, w_l, node, min_leaf, number, best, keys):
-    """Offer every boundary between different codes of the sorted keys[begin:end].
+def walk_two(begin, end, ones_l, w_l, scan):
+    """Offer every boundary between different codes of the sorted work.keys[begin:end].
 
     ones_l, w_l  weight of class 1 and of both classes before `begin`
     """
-    ones = node.total[ONE]
-    bar = best.bar[0]
+    ones, weight, keys = scan.node.total[ONE], scan.node.weight, scan.work.keys
+    bar = scan.best.bar[0]
     key = keys[begin]
     for i in range(begin + ONE, end):
         code = key >> SHIFT32
@@ -335,9 +337,9 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, number, best, keys):
         ones_l += multiplicity * np.int64(class_of(key))
         w_l += multiplicity
         key = keys[i]
-        if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, node.weight, bar):
-            offer_two(ones, node.weight, min_leaf, number, np.int64(code), ones_l, w_l, best)
-            bar = best.bar[0]
+        if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, weight, bar):
+            offer_two(np.int64(code), ones_l, w_l, scan)
+            bar = scan.best.bar[0]
 
 
 @inlined
@@ -348,14 +350,14 @@ def ones_and_weight(packed):
 
 
 @inlined
-def walk_bucket_two(b, begin, end, node, min_leaf, number, best, work, two):
+def walk_bucket_two(b, begin, end, scan, two):
     """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
     ones_l, w_l = ones_and_weight(two.before[b])
-    walk_two(begin, end, ones_l, w_l, node, min_leaf, number, best, work.keys)
+    walk_two(begin, end, ones_l, w_l, scan)
 
 
 @helper
-def scan_heavy(low, shift, buckets, node, min_leaf, number, best, work, two, projected):
+def scan_heavy(low, shift, buckets, scan, two, projected):
     """Offer every threshold of a feature in any node, by a histogram of buckets of 2**shift codes from `low` on.
 
     projected  ProjectionScratch if codes are made from projections, which order the rows of an opened bucket; None for
@@ -365,6 +367,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, number, best, work, two, pro
     have all rows of one class of the bucket on the left, and none of the other class. The other two corners are the
     edges of the bucket. Edges are offered as splits, so they enter the bound only if min_leaf may forbid them.
     """
+    node, min_leaf, best, work = scan.node, scan.min_leaf, scan.best, scan.work
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
     ones, weight, wide = node.total[ONE], node.weight, shift > _ZERO32
     odd = ONE if buckets <= _TWICE else ZERO
@@ -392,7 +395,6 @@ def scan_heavy(low, shift, buckets, node, min_leaf, number, best, work, two, pro
         if edge[b] >= best.bar[0]:
             code = np.int64(last_code(low, b, shift))
             ones_l, w_l = ones_and_weight(before[b + ONE])
-            offer_two(ones, weight, min_leaf, number, code, ones_l, w_l, best)
+            offer_two(code, ones_l, w_l, scan)
     if wide:
-        arguments = (node, min_leaf, number, best, work, two)
-        open_buckets(walk_bucket_two, arguments, low, shift, buckets, node.items, number, best, work, projected)
+        open_buckets(walk_bucket_two, (scan, two), low, shift, buckets, node.items, scan, projected)
