@@ -12,9 +12,8 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.trees import Ends, drawn_thresholds, tree_arrays
-from bigforest.kernels.common.layout import CATEGORY, MISSING, NUMBER, Codes, RowMajorCodes
+from bigforest.kernels.common.layout import CATEGORY, MISSING, NUMBER, Codes, CodeValues, RowMajorCodes
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN, make_categorical_missing
-from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.kernels.tree.grow import grow
@@ -109,7 +108,7 @@ def check_mixed_kernel(
     return expected
 
 
-def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> CodeDictionary | None:
+def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> CodeValues | None:
     """The values of the codes, for random splits; a code that no row has has the value before it."""
     if config.splitter == "best":
         return None
@@ -118,7 +117,7 @@ def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> 
         codes = np.array(sorted(dictionary))
         before = np.searchsorted(codes, np.arange(codes[-1] + 1), side="right") - 1
         low.append(np.array([dictionary[code] for code in codes.tolist()])[before])
-    found = CodeDictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
+    found = CodeValues(np.cumsum([0, *map(len, low)]), np.concatenate(low))
     for array in found:
         array.flags.writeable = False
     return found

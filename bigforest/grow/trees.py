@@ -3,7 +3,7 @@
     CodeTree ── tree_arrays: thresholds, weights, gains ──► TreeArrays, the columns of the forest table
                                                                 │ split_arrays, splits_of
                                                                 ▼
-    rows out of bag ── find_left_out ──────────────────────► GrownSplits or ProjectedSplits, for routing rows
+    rows out of bag ── find_left_out ──────────────────────► GrownSplits, for routing rows
 
 A tree that splits on features routes rows by codes. For a tree that splits on projections, values are looked up by
 codes, or the cells are values already (`decoded`).
@@ -24,19 +24,11 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import Criterion
 from bigforest.grow.feature_kinds import Features
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.common.layout import LEAF, Codes, LevelLists, RowMajorCodes, Terms
+from bigforest.kernels.common.layout import LEAF, Codes, CodeValues, LevelLists, RowMajorCodes, Terms
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key, to_fraction
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.predict.route_codes import (
-    CodeScratch,
-    CodeView,
-    GrownSplits,
-    ProjectedScratch,
-    ProjectedSplits,
-    find_leaves,
-    find_projected_leaves,
-)
+from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
@@ -85,8 +77,7 @@ def tree_arrays(
     weight, gain, value = np.empty(size, np.uint64), np.empty(size), np.empty(size)
     default_left = np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
-    offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, thresholds is not None, criterion.impurity, scale)
+    grown = (nodes, nodes.sum, subsets, dictionaries, thresholds is not None, criterion.impurity, scale)
     finalize_nodes(*grown, threshold, default_left, gain, weight, value, start)
     terms = None
     if pool is not None and pool.feature.size:
@@ -188,7 +179,7 @@ def splits_of(
     *,
     projected: bool,
     decoded: bool = False,
-) -> GrownSplits | ProjectedSplits:
+) -> GrownSplits:
     """Return the splits of trees for the kernels.
 
     arrays     from `split_arrays`. `level_start` and `level` may be missing if no feature is a category; `above` and
@@ -198,19 +189,19 @@ def splits_of(
     decoded    rows have values in place of codes
     """
     of = {name: read_only(array) for name, array in arrays.items()}
-    offsets, low, _ = dictionaries
+    nodes = of["feature"], of["right"], of.get("threshold")
+    values = None if decoded else CodeValues(dictionaries.offsets, dictionaries.low)
     if projected:
-        nodes = of["feature"], of["right"], of["threshold"]
-        return ProjectedSplits(*nodes, of["term_start"], of["term"], of["weight"], offsets, None if decoded else low)
-    codes = of["feature"], of["right"], of["below"], of.get("above"), of.get("threshold"), of["default_left"]
+        return GrownSplits(*nodes, terms=Terms(of["term_start"], of["term"], of["weight"]), values=values)
     level_start = of.get("level_start", read_only(np.empty(0, np.int64)))
-    lists = level_start, of.get("level", read_only(np.empty(0, np.uint32)))
-    return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
+    levels = LevelLists(level_start, of.get("level", read_only(np.empty(0, np.uint32))))
+    kind = None if features.plain else features.kinds
+    return GrownSplits(*nodes, of["below"], of.get("above"), of["default_left"], kind, levels, values=values)
 
 
 def find_left_out(
     view: CodeView,
-    splits: GrownSplits | ProjectedSplits,
+    splits: GrownSplits,
     root: int,
     bag: NDArray[np.uint16],
     *,
@@ -226,9 +217,7 @@ def find_left_out(
     """
     rows, leaf = np.flatnonzero(bag == 0).astype(np.uint32), np.empty(bag.size, np.uint32)
     spare, stack = np.empty(rows.size, np.uint32), np.empty((depth + 2, 3), np.uint64)
-    tree = (view, splits, np.uint64(root), rows.copy(), leaf)
-    if isinstance(splits, ProjectedSplits):
-        find_projected_leaves(*tree, ProjectedScratch(spare, np.empty(rows.size), stack))
-    else:
-        find_leaves(*tree, CodeScratch(np.empty_like(spare), spare, stack, np.zeros(levels, np.bool_)))
+    read = np.empty(rows.size, np.uint32 if splits.terms is None else np.float64)
+    scratch = CodeScratch(read, spare, stack, np.zeros(levels, np.bool_))
+    find_leaves(view, splits, np.uint64(root), rows.copy(), leaf, scratch)
     return LeftOut(rows, leaf[rows])

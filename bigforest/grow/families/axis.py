@@ -37,9 +37,9 @@ from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_th
 from bigforest.grow.row_codes import by_rows
 from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.code_cache import FAR_PART, FAR_ROW, far_bytes
-from bigforest.kernels.common.layout import CATEGORY, MISSING, Codes
+from bigforest.kernels.common.layout import CATEGORY, MISSING, Codes, CodeValues
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.scan.random_split import CodeDictionary, draw_cut, draw_levels
+from bigforest.kernels.scan.random_split import draw_cut, draw_levels
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
@@ -58,10 +58,10 @@ NODE_VALUE = 12
 _ROWS_TOGETHER = 1 << 17
 
 
-def dictionary_of(store: Store) -> CodeDictionary:
+def dictionary_of(store: Store) -> CodeValues:
     """Return the values between which random splits are drawn."""
     offsets, low, _ = store.dictionaries
-    return CodeDictionary(read_only(offsets), low)
+    return CodeValues(read_only(offsets), low)
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class NodeCodes(NamedTuple):
     """
 
     codes: Codes
-    dictionary: CodeDictionary
+    dictionary: CodeValues
     table_code: NDArray[np.uint32]
     kinds: NDArray[np.uint8]
 
@@ -150,7 +150,7 @@ def codes_of_rows(codes: Codes, store: Store, features: Features) -> NodeCodes:
             column[:] = np.searchsorted(distinct, column)
         table_codes.append(distinct)
         low.append(store.low(feature)[distinct])
-    dictionary = CodeDictionary(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
+    dictionary = CodeValues(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
     node_codes = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
     return NodeCodes(node_codes, dictionary, np.concatenate(table_codes), features.kinds)
 
@@ -242,11 +242,11 @@ class AxisFamily(Family):
             scored=64 if shape.extras.regression else 48,
         )
 
-    def shared(self, store: Store, config: TrainConfig) -> CodeDictionary | None:
+    def shared(self, store: Store, config: TrainConfig) -> CodeValues | None:
         """Return the values for random splits; None for best splits."""
         return dictionary_of(store) if config.splitter == "random" else None
 
-    def grow(self, call: TreeCall, shared: CodeDictionary | None) -> TreeArrays:
+    def grow(self, call: TreeCall, shared: CodeValues | None) -> TreeArrays:
         store, config = call.sampler.store, call.sampler.config
         non_plain = call.features.non_plain(call.rows.roots.max_rows, call.rows.target.number)
         nodes, subsets = grow(store.codes, call.by_row, *call.rows, non_plain, shared)

@@ -56,8 +56,8 @@ from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree
 from bigforest.grow.row_codes import by_rows, checked_rows
 from bigforest.grow.trees import TreeRows
-from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
-from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.columns.project import MOST_WHOLE
+from bigforest.kernels.common.layout import CodeValues, RowMajorCodes
 from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
     ALL,
@@ -138,18 +138,21 @@ class SparseDraws(NamedTuple):
 class SparseObliqueTrees(NamedTuple):
     """Data that all trees of a sparse-oblique forest share.
 
-    step  see kernels/oblique/mean_difference.py Means; empty without differences of means, and for passes
+    whole  see `whole_features`
+    step   see kernels/oblique/mean_difference.py Means; empty without differences of means, and for passes
     """
 
     draws: SparseDraws
     values: CodeValues
+    whole: NDArray[np.bool_]
     step: NDArray[np.uint32]
 
     def scratch(self, store: Store, items: NDArray[np.uint64], tree: int) -> Oblique:
         """Return scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
         means = self.draws.means(self.step, classes, store.rows)
-        oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size, not classes)
+        rules = (self.draws.sparse, means)
+        oblique = make_oblique(*rules, store.codes, self.values, self.whole, items.size, not classes)
         if self.draws.of_tree:
             total = np.empty(classes, np.int64)
             sum_root(store.codes, self.values, items, total, means, np.empty(items.size, np.uint32))
@@ -166,16 +169,17 @@ def sparse_trees(store: Store, config: TrainConfig, most: int | None = None) -> 
     """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
-    values = values_of(offsets, low)
+    values = CodeValues(offsets, low)
+    whole = whole_features(values)
     pairing = _PAIRINGS[config.mean_difference]
     ends = [store.ends(feature) for feature in range(features)]
-    steps = [step_of(*span_ends, whole) for span_ends, whole in zip(ends, values.whole.tolist(), strict=True)]
+    steps = [step_of(*span_ends, is_whole) for span_ends, is_whole in zip(ends, whole.tolist(), strict=True)]
     span, unit = np.array(steps).T.copy()
     sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
     draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit, span)
     columns = [] if most is not None else [store.low(feature) for feature in range(features)]
     step = draws.steps_of(columns, [least for least, _ in ends]) if columns else np.zeros(0, np.uint32)
-    return SparseObliqueTrees(draws, values, step)
+    return SparseObliqueTrees(draws, values, whole, step)
 
 
 def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
@@ -223,11 +227,10 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
-def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> CodeValues:
-    """Return the values of all codes for the kernels."""
-    columns = [low[start:end] for start, end in pairwise(offsets)]
-    whole = [are_whole(values, MOST_WHOLE) for values in columns]
-    return CodeValues(offsets, low, np.array(whole))
+def whole_features(values: CodeValues) -> NDArray[np.bool_]:
+    """Return True for each feature whose values are all whole numbers of absolute value up to MOST_WHOLE."""
+    offsets, low = values
+    return np.array([are_whole(low[start:end], MOST_WHOLE) for start, end in pairwise(offsets)])
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
@@ -419,12 +422,13 @@ class SparseObliqueTable(ProjectionTable):
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes, room.arrays)
-        values = values_of(offsets, low)
+        values = CodeValues(offsets, low)
         dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
         step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
         means = self.draws.means(step, subtree.target.number, items.size)
         regression = subtree.target.value is not None
-        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size, regression)
+        rules = (self.draws.sparse, means)
+        oblique = make_oblique(*rules, codes, values, whole_features(values), items.size, regression)
         if tree_data is not None:
             means.sums[:] = tree_data[0]
             total = tree_data[1].copy()  # arrays that another process sent may be read-only

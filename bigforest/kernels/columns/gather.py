@@ -1,11 +1,12 @@
-"""Find the column of a feature, and fetch the codes of a node's rows."""
+"""Find the column of a feature, and fetch the codes of a node's rows. Choose between codes and projections."""
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from bigforest.kernels.common.node_scan import SHIFT32
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.compiler.jit import compiled_as, inlined
 from bigforest.kernels.llvm.numbers import larger, smaller
 
 
@@ -22,6 +23,22 @@ def on_column(matrices, place, feature, action, arguments):
     if width == np.uint64(matrices[1].itemsize):
         return action(matrices[1][slot], *arguments)
     return action(matrices[2][slot], *arguments)
+
+
+def of_column(on_codes, on_projections):
+    """Return a function whose first argument is `terms`. It calls `on_projections` with all arguments or, if `terms` is
+    None, `on_codes` without `terms`."""
+
+    def chosen(terms, *arguments):
+        return on_codes(*arguments) if terms is None else on_projections(terms, *arguments)
+
+    @compiled_as(chosen)
+    def compiled(terms, *arguments):
+        if isinstance(terms, types.NoneType):
+            return lambda terms, *arguments: on_codes(*arguments)
+        return lambda terms, *arguments: on_projections(terms, *arguments)
+
+    return chosen
 
 
 @inlined

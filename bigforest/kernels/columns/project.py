@@ -7,29 +7,14 @@ value of a code is the smallest one in its dictionary entry. Oracle: tests/naive
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import on_column
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined
 
 LARGEST = sys.float_info.max
-
-
-class CodeValues(NamedTuple):
-    """The values of the codes. Feature f has low[offsets[f]:offsets[f + 1]].
-
-    offsets  int64 [features + 1]
-    low      float64
-    whole    bool [features], True if all values of the feature are whole numbers of absolute value up to MOST_WHOLE
-    """
-
-    offsets: NDArray[np.int64]
-    low: NDArray[np.float64]
-    whole: NDArray[np.bool_]
 
 
 # Sums of up to MOST_TERMS whole numbers of absolute value up to MOST_WHOLE are exact in float64, as are differences of

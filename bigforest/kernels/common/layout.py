@@ -53,6 +53,17 @@ class LevelLists(NamedTuple):
     code: NDArray[np.uint32]
 
 
+class CodeValues(NamedTuple):
+    """The smallest value of each code. Feature f has low[offsets[f]:offsets[f + 1]].
+
+    offsets  int64 [features + 1]
+    low      float64, ascending within a feature, but NaN for code 0 if values are missing
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+
+
 class Codes(NamedTuple):
     """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
 

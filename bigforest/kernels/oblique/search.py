@@ -18,12 +18,11 @@ from bigforest.kernels.columns.code_cache import ValueCache, fill_value_cache, m
 from bigforest.kernels.columns.order_projections import ProjectionScratch, make_projection_scratch
 from bigforest.kernels.columns.project import (
     MOST_TERMS,
-    CodeValues,
     project,
     project_cached,
     range_of,
 )
-from bigforest.kernels.common.layout import OBLIQUE, Codes
+from bigforest.kernels.common.layout import OBLIQUE, Codes, CodeValues
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn, Scan
 from bigforest.kernels.common.partition import partition_projections
@@ -49,6 +48,8 @@ class Oblique(NamedTuple):
     sparse     rules by which directions are drawn
     means      the differences of class means that are offered in addition
     values     values of the codes
+    whole      bool [features], True if all values of the feature are whole numbers of absolute value up to MOST_WHOLE
+               (columns/project.py)
     cache      a copy of the rows of a small subtree
     drawn      scratch of the directions
     projected  scratch of the projections; `with_value` replaces its `value` by a row of `value` below
@@ -58,6 +59,7 @@ class Oblique(NamedTuple):
     sparse: Sparse
     means: Means
     values: CodeValues
+    whole: NDArray[np.bool_]
     cache: ValueCache
     drawn: Drawn
     projected: ProjectionScratch
@@ -94,11 +96,18 @@ def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
 
 
 def make_oblique(
-    sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int, regression: bool
+    sparse: Sparse,
+    means: Means,
+    codes: Codes,
+    values: CodeValues,
+    whole: NDArray[np.bool_],
+    rows: int,
+    regression: bool,
 ) -> Oblique:
     """Make an Oblique for nodes of up to `rows` rows."""
     cache = make_value_cache(codes, means.value.shape[0], rows, regression)
-    return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
+    drawn, projected = make_drawn(sparse), make_projection_scratch(rows)
+    return Oblique(sparse, means, values, whole, cache, drawn, projected, np.empty((2, rows)))
 
 
 @inlined
@@ -114,7 +123,7 @@ def is_whole(oblique, which, size):
         return False
     for term in range(size):
         weight = oblique.drawn.weight[which, term]
-        if not oblique.values.whole[np.uint64(oblique.drawn.feature[which, term])] or abs(weight) != 1.0:
+        if not oblique.whole[np.uint64(oblique.drawn.feature[which, term])] or abs(weight) != 1.0:
             return False
     return True
 

@@ -16,15 +16,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather_column, on_column
+from bigforest.kernels.columns.gather import gather_column, of_column, on_column
 from bigforest.kernels.columns.project import LARGEST, add_values
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.common.partition import partition_codes, partition_projections
-from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
+from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.oblique.mean_difference import STEPS
 from bigforest.kernels.scan.categorical_missing import missing_last
@@ -123,22 +122,6 @@ class Summands(NamedTuple):
     node: NDArray[np.uint32]
     start: NDArray[np.int64]
     feature: NDArray[np.uint32]
-
-
-def of_column(on_codes, on_projections):
-    """Return a function whose first argument is `terms`. It calls `on_projections` with all arguments or, if `terms` is
-    None, `on_codes` without `terms`."""
-
-    def chosen(terms, *arguments):
-        return on_codes(*arguments) if terms is None else on_projections(terms, *arguments)
-
-    @compiled_as(chosen)
-    def compiled(terms, *arguments):
-        if isinstance(terms, types.NoneType):
-            return lambda terms, *arguments: on_codes(*arguments)
-        return lambda terms, *arguments: on_projections(terms, *arguments)
-
-    return chosen
 
 
 @inlined

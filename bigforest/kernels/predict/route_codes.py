@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import CATEGORY, LEAF, MISSING, OBLIQUE
+from bigforest.kernels.columns.gather import of_column
+from bigforest.kernels.common.layout import CATEGORY, LEAF, MISSING, OBLIQUE, CodeValues, LevelLists, Terms
 from bigforest.kernels.common.partition import partition_by, partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
 
@@ -50,39 +51,41 @@ class CodeView(NamedTuple):
 class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
-    feature, right, below, above, threshold
-                  see forest/nodes.py TreeArrays. `above` and `threshold` are None if codes up to `below` go left and
-                  all others right, compiled separately
+    feature, right, threshold, below, above
+                  see forest/nodes.py TreeArrays. `threshold` and `above` are None if codes up to `below` go left and
+                  all others right
     default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
-    offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
-    kind          uint8 [features], see kernels/common/layout.py; None if all are plain numbers, compiled separately
-    level_start, level
-                  node i lists the levels level[level_start[i]:level_start[i + 1]]; both are empty without categories
+    kind          uint8 [features], see kernels/common/layout.py; None if all are plain numbers
+    levels        empty without categories
+    terms         None if nodes compare codes. Otherwise they compare projections with `threshold`, and `below` to
+                  `levels` are None
+    values        None if cells are values; then nodes compare projections
+
+    Kernels are compiled separately for fields that are None.
     """
 
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
-    below: NDArray[np.uint32]
-    above: NDArray[np.uint32] | None
     threshold: NDArray[np.float64] | None
-    default_left: NDArray[np.bool_]
-    offsets: NDArray[np.int64]
-    low: NDArray[np.float64]
-    kind: NDArray[np.uint8] | None
-    level_start: NDArray[np.int64]
-    level: NDArray[np.uint32]
+    below: NDArray[np.uint32] | None = None
+    above: NDArray[np.uint32] | None = None
+    default_left: NDArray[np.bool_] | None = None
+    kind: NDArray[np.uint8] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+    values: CodeValues | None = None
 
 
 class CodeScratch(NamedTuple):
     """Scratch of `find_leaves`.
 
-    codes   uint32 [rows sent], codes of the rows of a node
+    read    [rows sent], codes of the rows of a node, uint32, or with terms their projections, float64
     spare   uint32 [rows sent]
     stack   uint64 [depth of the tree + 2, 3]: node, begin and end of each range of rows that waits
     listed  bool [codes of the largest category], all False
     """
 
-    codes: NDArray[np.uint32]
+    read: NDArray[Any]
     spare: NDArray[np.uint32]
     stack: NDArray[np.uint64]
     listed: NDArray[np.bool_]
@@ -133,8 +136,9 @@ def level_goes_left(i, row, codes, listed, others_left):
 @inlined
 def mark_levels(splits, node, listed, mark):
     """Mark the levels that a node lists, or clear the marks."""
-    for i in range(splits.level_start[node], splits.level_start[node + _ONE]):
-        listed[np.uint64(splits.level[np.uint64(i)])] = mark
+    levels = splits.levels
+    for i in range(levels.start[node], levels.start[node + _ONE]):
+        listed[np.uint64(levels.code[np.uint64(i)])] = mark
 
 
 @inlined
@@ -153,7 +157,7 @@ def part_numbers(codes, splits, threshold, missing_side, node, rows, spare):
             # All values were on one side when the node was split: the threshold decides, not the codes.
             one_sided = (missing_side < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
             below, above = (np.uint32(0), _ALL) if one_sided else (below, above)
-        low = splits.low[np.uint64(splits.offsets[np.uint64(splits.feature[node])]) :]
+        low = splits.values.low[np.uint64(splits.values.offsets[np.uint64(splits.feature[node])]) :]
         return partition_by(code_goes_left, (codes, (below, above), low, threshold[node], missing_side), rows, spare)
 
 
@@ -201,31 +205,51 @@ def fetch_cells(cells, across, base, rows, codes):
 
 
 @inlined
-def part_rows(view, splits, node, rows, scratch):
-    """Partition the rows of a node; return how many go left."""
-    on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), fetch_cells, (rows, scratch.codes))
-    return part_codes(scratch.codes, splits, splits.threshold, splits.kind, node, rows, scratch)
+def add_cells(cells, across, base, values, feature, weight, rows, out):
+    """Add weight * value to out[i] for rows[i]; values: field of GrownSplits."""
+    if values is None:
+        for i in range(np.uint64(rows.size)):
+            out[i] += weight * np.float64(cells[np.uint64(rows[i]) * across + base])
+    else:
+        low = values.low[np.uint64(values.offsets[feature]) :]
+        for i in range(np.uint64(rows.size)):
+            out[i] += weight * low[np.uint64(cells[np.uint64(rows[i]) * across + base])]
 
 
 @inlined
-def descend_rows(part, view, splits, root, rows, leaf, scratch):
-    """Find the leaves of rows (`find_leaves`); part(view, splits, node, rows, scratch) partitions them at a node."""
-    stack = scratch.stack
-    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
-    size = _ONE
-    while size > np.uint64(0):
-        size -= _ONE
-        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
-        while splits.feature[node] != LEAF and begin < end:
-            at = begin + part(view, splits, node, rows[begin:end], scratch)
-            if at < end:
-                right = np.uint64(root) + np.uint64(splits.right[node])
-                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
-                size += _ONE
-            end = at
-            node += _ONE
-        for i in range(begin, end):
-            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))
+def compared_values(terms, view, splits, node, rows, out):
+    """Set out[i] to the projection, or the value of the feature, that a node compares with its threshold for rows[i].
+
+    terms  field of `splits`
+    """
+    for i in range(np.uint64(rows.size)):
+        out[i] = 0.0
+    begin, end = np.uint64(terms.start[node]), np.uint64(terms.start[node + _ONE])
+    count, weight = end - begin, 1.0
+    feature = np.uint64(0)
+    if splits.feature[node] != OBLIQUE:
+        count, feature = _ONE, np.uint64(splits.feature[node])
+    for t in range(count):
+        if splits.feature[node] == OBLIQUE:
+            feature, weight = np.uint64(terms.feature[begin + t]), terms.weight[begin + t]
+        on_cells(view, feature, np.uint64(rows.size), add_cells, (splits.values, feature, weight, rows, out))
+
+
+@inlined
+def part_by_codes(view, splits, node, rows, scratch):
+    """Partition the rows of a node that compares codes. Return how many go left."""
+    on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), fetch_cells, (rows, scratch.read))
+    return part_codes(scratch.read, splits, splits.threshold, splits.kind, node, rows, scratch)
+
+
+@inlined
+def part_by_projections(terms, view, splits, node, rows, scratch):
+    """Partition the rows of a node that compares projections. Return how many go left."""
+    compared_values(terms, view, splits, node, rows, scratch.read)
+    return partition_rows(scratch.read, splits.threshold[node], rows, scratch.spare)
+
+
+part_rows = of_column(part_by_codes, part_by_projections)
 
 
 @kernel
@@ -237,94 +261,22 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
     rows  uint32 [rows sent], mutated: put in the order of the leaves
     leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
 
-    Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
+    Cost: one visit per row and level, and per term if nodes are oblique, of about 2 ns.
+    Oracle: tests/naive/predict.py find_leaf.
     """
-    descend_rows(part_rows, view, splits, root, rows, leaf, scratch)
-
-
-class ProjectedSplits(NamedTuple):
-    """Trees whose nodes are numbered consecutively. No feature is a category or has missing values.
-
-    feature, right, threshold  see forest/nodes.py TreeArrays
-    term_start, term, weight   the terms of node i are term_start[i]:term_start[i + 1] of `term` (their features) and
-                               `weight`, see kernels/common/layout.py Terms
-    offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None if cells are values,
-                               compiled separately
-    """
-
-    feature: NDArray[np.int32]
-    right: NDArray[np.uint32]
-    threshold: NDArray[np.float64]
-    term_start: NDArray[np.int64]
-    term: NDArray[np.int32]
-    weight: NDArray[np.float64]
-    offsets: NDArray[np.int64]
-    low: NDArray[np.float64] | None
-
-
-class ProjectedScratch(NamedTuple):
-    """Scratch of `find_projected_leaves`.
-
-    spare  uint32 [rows sent]
-    value  float64 [rows sent]
-    stack  uint64 [depth of the tree + 2, 3], see CodeScratch
-    """
-
-    spare: NDArray[np.uint32]
-    value: NDArray[np.float64]
-    stack: NDArray[np.uint64]
-
-
-@inlined
-def add_cells(cells, across, base, low, first, weight, rows, value):
-    """Add weight * low[first + code] to value[i] for rows[i], or weight * cell if low is None."""
-    for i in range(np.uint64(rows.size)):
-        cell = cells[np.uint64(rows[i]) * across + base]
-        if low is None:
-            value[i] += weight * np.float64(cell)
-        else:
-            value[i] += weight * low[first + np.uint64(cell)]
-
-
-@inlined
-def add_node_term(view, splits, feature, weight, rows, value):
-    """Add a term of a projection to value[i] for rows[i]."""
-    arguments = splits.low, np.uint64(splits.offsets[feature]), weight, rows, value
-    on_cells(view, feature, np.uint64(rows.size), add_cells, arguments)
-
-
-@inlined
-def compared_values(view, splits, node, rows, value):
-    """Set value[i] to the projection, or the value of the feature, that a node compares with its threshold."""
-    for i in range(np.uint64(rows.size)):
-        value[i] = 0.0
-    begin, end = np.uint64(splits.term_start[node]), np.uint64(splits.term_start[node + _ONE])
-    count, weight = end - begin, 1.0
-    feature = np.uint64(0)
-    if splits.feature[node] != OBLIQUE:
-        count, feature = _ONE, np.uint64(splits.feature[node])
-    for t in range(count):
-        if splits.feature[node] == OBLIQUE:
-            feature, weight = np.uint64(splits.term[begin + t]), splits.weight[begin + t]
-        add_node_term(view, splits, feature, weight, rows, value)
-
-
-@inlined
-def part_projected(view, splits, node, rows, scratch):
-    """Partition the rows of a node; return how many go left."""
-    compared_values(view, splits, node, rows, scratch.value)
-    return partition_rows(scratch.value, splits.threshold[node], rows, scratch.spare)
-
-
-@kernel
-def find_projected_leaves(view, splits, root, rows, leaf, scratch):
-    """Find the leaf of a tree with oblique nodes in which each row of `rows` ends.
-
-    view, splits, scratch  CodeView, ProjectedSplits, ProjectedScratch
-    root  position of the root among the nodes
-    rows  uint32 [rows sent], mutated: put in the order of the leaves
-    leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
-
-    Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
-    """
-    descend_rows(part_projected, view, splits, root, rows, leaf, scratch)
+    stack = scratch.stack
+    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
+    size = _ONE
+    while size > np.uint64(0):
+        size -= _ONE
+        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
+        while splits.feature[node] != LEAF and begin < end:
+            at = begin + part_rows(splits.terms, view, splits, node, rows[begin:end], scratch)
+            if at < end:
+                right = np.uint64(root) + np.uint64(splits.right[node])
+                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
+                size += _ONE
+            end = at
+            node += _ONE
+        for i in range(begin, end):
+            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))

@@ -10,10 +10,7 @@ feature.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.binary_search import last_up_to
@@ -30,17 +27,6 @@ from bigforest.kernels.scan.regression import offer_one
 _SHIFT63 = np.uint64(63)
 # In nodes of up to this many rows, the values of the rows are compared with a drawn threshold.
 _FEW_ROWS = np.uint64(64)
-
-
-class CodeDictionary(NamedTuple):
-    """The smallest value of every code.
-
-    offsets  int64 [features + 1]
-    low      float64; feature f has low[offsets[f]:offsets[f + 1]], ascending, but NaN for code 0 if values are missing
-    """
-
-    offsets: NDArray[np.int64]
-    low: NDArray[np.float64]
 
 
 @inlined

@@ -67,9 +67,7 @@ def finalize_nodes(
     nodes,
     sums,
     subsets,
-    offsets,
-    low,
-    high,
+    dictionaries,
     has_thresholds,
     impurity,
     scale,
@@ -85,8 +83,7 @@ def finalize_nodes(
     nodes           CodeTree of kernels/tree/builder.py, grown on classes or numbers
     sums            nodes.sum; None for classes
     subsets         Subsets of kernels/scan/categorical_missing.py; None without categories and missing values
-    offsets         int64 [features + 1], the codes of feature f have low[offsets[f]:offsets[f + 1]], high likewise
-    low, high       float64, smallest and largest value of each code
+    dictionaries    Dictionaries of store/store.py
     has_thresholds  True if `threshold` has the thresholds of all nodes on entry, False if only of oblique nodes
     impurity        see impurity_of
     scale           float64 [2], offset and step of regression targets, see TargetSpec; not used for classes
@@ -99,6 +96,7 @@ def finalize_nodes(
     value           float64 [nodes], out: impurity for classes, mean for numbers
     start           int64 [nodes + 1], out: node i lists the levels start[i]:start[i + 1]; not written without subsets
     """
+    low, high = dictionaries.low, dictionaries.high
     if subsets is not None:
         start[0] = np.int64(0)
         for node in range(np.uint64(nodes.feature.size)):
@@ -125,7 +123,7 @@ def finalize_nodes(
         elif subsets is not None and nodes.right_code[node] == np.uint32(0):
             threshold[node] = np.inf
         elif not has_thresholds:
-            first = np.uint64(offsets[np.uint64(nodes.feature[node])])
+            first = np.uint64(dictionaries.offsets[np.uint64(nodes.feature[node])])
             last = np.uint64(low.size) - np.uint64(1)  # codes may be arbitrary if another process writes to the store
             below = smaller(first + np.uint64(nodes.left_code[node]), last)
             above = smaller(first + np.uint64(nodes.right_code[node]), last)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.code_cache import CodeCache, codes_in_cache, make_code_cache
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.layout import Codes, CodeValues, RowMajorCodes
 from bigforest.kernels.common.node_scan import (
     FEATURE,
     ONE,
@@ -44,7 +44,6 @@ from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissin
 from bigforest.kernels.scan.criterion import CriterionScratch, make_criterion_scratch
 from bigforest.kernels.scan.draw import FeatureDraw, make_feature_draw
 from bigforest.kernels.scan.features import Batch, find_feature, make_batch, split_by_feature
-from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import (
     ClassTarget,
     RegressionTarget,
@@ -229,7 +228,7 @@ def grow(
     roots: Roots,
     rules: Rules,
     kind: Oblique | Subspace | CategoricalMissing | None = None,
-    dictionary: CodeDictionary | None = None,
+    dictionary: CodeValues | None = None,
 ) -> tuple[CodeTree, Any]:
     """Grow trees, or a subtree, on the rows of `items`. Return them in codes.
 
