@@ -151,7 +151,7 @@ def test_order_levels__of_thousands(classes: int) -> None:
     levels = make_levels(most, rows, classes)
     places = codes.copy()
     with np.errstate(over="ignore"):
-        node = Node(items, total, rows, int((total**2).sum()))
+        node = Node(items, total, rows, int((total**2).sum()), np.uint64(0))
         groups, found = ordered(places, codes.min(), codes.max(), node, 1, levels, None, None, np.uint64(0))
     assert groups == found == len(expected)
     assert levels.first[levels.order[: len(expected)]].tolist() == expected

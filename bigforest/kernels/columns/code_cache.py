@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather_column, on_column
-from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.numbers import larger, prefetch, smaller
@@ -44,6 +44,17 @@ FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
 # Bytes of a cache line.
 _LINE = np.uint64(64)
+
+
+class CodedTable(NamedTuple):
+    """The rows of a table, from which trees grow.
+
+    value  int64 [rows], the regression targets; None for classes
+    """
+
+    codes: Codes
+    by_row: RowMajorCodes
+    value: NDArray[np.int64] | None
 
 
 class CodeCache(NamedTuple):
@@ -204,10 +215,11 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 
 @inlined
-def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
+def codes_in_cache(table, items, begin, end, constant, cache):
     """Return the Codes and the regression targets (None for classes) that the row numbers in the items begin..end refer
     to: of the table, or of a copy, which is made if it pays.
 
+    table     CodedTable
     constant  see fill_code_cache
     """
     n, near, span = end - begin, cache.room[ZERO], cache.span
@@ -215,12 +227,12 @@ def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(span, copy, begin, end):
         if is_copied(span, ONE, begin, end):
             number_in_table(items[begin:end], cache.row)
-        fill_code_cache(by_row, value, items[begin:end], copy * near, constant, cache)
+        fill_code_cache(table.by_row, table.value, items[begin:end], copy * near, constant, cache)
         span[copy, ZERO] = begin
         span[copy, ONE] = end
     if is_cached(span, begin, end):
         return cache.codes, cache.value
-    return codes, value
+    return table.codes, table.value
 
 
 class ValueCache(NamedTuple):

@@ -45,12 +45,14 @@ class Node(NamedTuple):
     weight  sum of the multiplicities, below 2**31
     sq      sum of squares of the class weights; for regression the weighted sum of (target - floor(mean)), which is at
             least 0 and below the weight
+    key     uint64, random key of the node
     """
 
     items: NDArray[np.uint64]
     total: NDArray[np.int64]
     weight: int
     sq: int
+    key: np.uint64
 
 
 class BestSplit(NamedTuple):

@@ -129,17 +129,18 @@ def is_whole(oblique, which, size):
 
 
 @inlined
-def codes_of_node(codes, by_row, value, items, begin, end, oblique):
+def codes_of_node(table, items, begin, end, oblique):
     """Return the Codes for the row numbers of items[begin:end], the regression targets or None, and True if both come
     from the copy of few rows, False if they come from the table."""
-    if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
+    inputs = (table.by_row, oblique.values, oblique.means, table.value)
+    if fill_value_cache(*inputs, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache
         return cache.codes, cache.value, True
-    return codes, value, False
+    return table.codes, table.value, False
 
 
 @inlined
-def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique):
+def find_direction(codes, node, cached, rules, criterion, scratch, oblique):
     """Scan the directions of a node. scratch.best becomes the best split, with the number of its direction as FEATURE,
     or -1 if there is no split.
 
@@ -148,7 +149,7 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
 
     Return the index (0 or 1) of the direction and the projections of the best split in oblique.drawn and oblique.value.
     """
-    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
+    key, constant, draw, best, work = node.key, scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.bar[0] = -1.0
     two, many, scores, sums = criterion

@@ -180,11 +180,10 @@ def swap_sides(best):
 
 
 @inlined
-def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets, number, sums, dictionary):
+def split_non_plain(codes, node, column, non_plain, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     column      codes of the feature of the split, CachedColumn
-    key         random key of the node
     dictionary  for random splits; None for the best split
 
     best.split[FEATURE] is twice the feature, plus 1 if missing values come last. A split of missing values from all
@@ -201,7 +200,7 @@ def split_non_plain(codes, node, column, key, non_plain, scratch, nodes, subsets
     slots = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
-        state = split_state(key, feature)
+        state = split_state(node.key, feature)
         _, slots = order_levels(
             row_codes, low, high, node, non_plain.min_level[feature], non_plain.levels, sums, dictionary, state
         )

@@ -156,7 +156,7 @@ def draw_batch(codes, node, rules, mtry, drawn, usable, state, together, scratch
 
 
 @inlined
-def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_plain, dictionary):
+def find_feature(codes, node, rules, two, many, scores, sums, scratch, non_plain, dictionary):
     """Draw features and scan them. Set scratch.best to the best split.
 
     Its entry FEATURE is 2 * feature, plus 1 if missing values come last; -1 if there is no split.
@@ -170,14 +170,14 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
     """
     draw, best, work, batch, min_leaf = scratch.draw, scratch.best, scratch.work, scratch.batch, rules.min_leaf
     features, n = np.uint64(draw.perm.size), np.uint64(node.items.size)
-    mtry = wanted_features(rules, key, features)
+    mtry = wanted_features(rules, node.key, features)
     best.split[FEATURE] = -1
     best.bar[0] = -1.0
     node = present_node(node, non_plain, many)
     prepare(node, two)
     together = features_together(node, two, non_plain)
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
-    drawn, usable, state = ZERO, ZERO, key
+    drawn, usable, state = ZERO, ZERO, node.key
     while wants_more(rules, mtry, features, drawn, usable):
         count, drawn, state = draw_batch(
             codes, node, rules, mtry, drawn, usable, state, together, scratch, work, two, non_plain
@@ -192,7 +192,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, non_
             scan = Scan(node, min_leaf, np.int64(number + number), best, work)
             if dictionary is not None:
                 usable += ONE
-                offer_random(number, low, high, scan, key, non_plain, scores, sums, dictionary)
+                offer_random(number, low, high, scan, non_plain, scores, sums, dictionary)
             elif two is not None and together > ZERO:
                 usable += ONE
                 offer_light(low, high, batch.highest[k], column, k, scan, two)

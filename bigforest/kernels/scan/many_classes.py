@@ -127,7 +127,7 @@ def with_present_classes(node, many):
         return node
     for i in range(np.uint64(items.size)):
         many.items[i] = (items[i] & ~_CLASS) | many.number[class_of(items[i])]
-    return Node(many.items[: items.size], many.total[:present], node.weight, node.sq)
+    return Node(many.items[: items.size], many.total[:present], node.weight, node.sq, node.key)
 
 
 @inlined

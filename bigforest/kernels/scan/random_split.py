@@ -143,14 +143,13 @@ def offer_cut(code, scan, scores, sums):
 
 
 @inlined
-def offer_random(feature, low, high, scan, key, non_plain, scores, sums, dictionary):
+def offer_random(feature, low, high, scan, non_plain, scores, sums, dictionary):
     """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high.
 
     scan  its number is 2 * feature; 1 is added if missing values go right
-    key   random key of the node
     """
     n, codes = np.uint64(scan.node.items.size), scan.work.codes
-    state = split_state(key, feature)
+    state = split_state(scan.node.key, feature)
     number, least = scan.number, low
     alone = False
     if non_plain is not None:

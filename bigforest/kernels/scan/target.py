@@ -162,14 +162,14 @@ def set_origin(poisson, centre):
 
 
 @inlined
-def view_node(items, total, weight, sq, value, sums):
+def view_node(items, total, weight, sq, key, value, sums):
     """Return the Node of the items with these statistics, and True if all its targets are equal. Fill sums.rows.
 
     value  regression targets of the table; None for classes. The second result is then False, because pure nodes are
            leaves already
     """
     if value is None:
-        return Node(items, total, weight, sq), False
+        return Node(items, total, weight, sq, key), False
     centre = total[1] // weight
     set_origin(sums.poisson, centre)
     spread = ZERO_I64
@@ -180,7 +180,7 @@ def view_node(items, total, weight, sq, value, sums):
         spread |= deviation
         rows[i, ZERO] = multiplicity
         rows[i, ONE] = multiplicity * deviation
-    return Node(items, total, weight, total[1] - centre * weight), spread == 0
+    return Node(items, total, weight, total[1] - centre * weight, key), spread == 0
 
 
 @inlined

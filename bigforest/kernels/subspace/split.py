@@ -320,7 +320,7 @@ def find_cut(subspace, node, min_leaf):
 
 
 @inlined
-def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, number):
+def split_in_subspace(subspace, node, min_leaf, scratch, nodes, pool, number):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
 
     nodes  CodeTree; pool: DirectionExtras of kernels/oblique/search.py
@@ -331,7 +331,7 @@ def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, numbe
     cut, splits = 0.0, False
     count, columns = subspace.drawn, np.uint64(subspace.column.size)
     while not splits and count <= columns:
-        draw_columns(subspace, key, count)
+        draw_columns(subspace, node.key, count)
         cut, splits = find_cut(subspace, node, min_leaf)
         count = columns if count < columns else columns + ONE
     if not splits:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.code_cache import CodeCache, codes_in_cache, make_code_cache
+from bigforest.kernels.columns.code_cache import CodeCache, CodedTable, codes_in_cache, make_code_cache
 from bigforest.kernels.common.layout import Codes, CodeValues, RowMajorCodes
 from bigforest.kernels.common.node_scan import (
     FEATURE,
@@ -143,12 +143,10 @@ def is_leaf(weight, sq, depth, rules):
 
 
 @kernel
-def grow_while_room(
-    codes, by_row, value, items, rules, growing, criterion, scratch, oblique, subspace, non_plain, dictionary
-):
+def grow_while_room(table, items, rules, growing, criterion, scratch, oblique, subspace, non_plain, dictionary):
     """Number and split nodes until the stack is empty or an array is full.
 
-    value       int64 [rows], the regression targets; None for classes
+    table       CodedTable
     criterion   CriterionScratch
     oblique     Oblique, with DirectionExtras as growing.pool; None for other splits
     subspace    Subspace, with DirectionExtras as growing.pool; None for other splits
@@ -160,7 +158,7 @@ def grow_while_room(
     """
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
     total, total_l, constant, best = scratch.total, scratch.total_l, scratch.constant, scratch.best
-    sums = criterion.sums
+    value, sums = table.value, criterion.sums
     count, top = growing.size[ZERO], growing.size[ONE]
     if count == ZERO:
         for root in range(top):
@@ -179,33 +177,31 @@ def grow_while_room(
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
         if subspace is not None:
-            node = Node(items[begin:end], total, weight, sq)
-            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, scratch, nodes, pool, number)
+            node = Node(items[begin:end], total, weight, sq, key)
+            size_l = split_in_subspace(subspace, node, rules.min_leaf, scratch, nodes, pool, number)
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            node_codes, node_value = codes_in_cache(
-                codes, by_row, value, items, begin, end, constant, scratch.code_cache
-            )
-            node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
+            node_codes, node_value = codes_in_cache(table, items, begin, end, constant, scratch.code_cache)
+            node, one_value = view_node(items[begin:end], total, weight, sq, key, node_value, sums)
             if one_value:
                 continue
             scored_by = criterion.two, criterion.many, criterion.scores, sums
-            column = find_feature(node_codes, node, key, rules, *scored_by, scratch, non_plain, dictionary)
+            column = find_feature(node_codes, node, rules, *scored_by, scratch, non_plain, dictionary)
             if best.split[FEATURE] < 0:
                 continue
             if non_plain is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(node_codes, node, feature, column, scratch, nodes, number, sums)
             else:
-                context = (node_codes, node, column, key)
-                size_l = split_non_plain(*context, non_plain, scratch, nodes, pool, number, sums, dictionary)
+                context = (node_codes, node, column, non_plain, scratch)
+                size_l = split_non_plain(*context, nodes, pool, number, sums, dictionary)
         else:
-            node_codes, node_value, cached = codes_of_node(codes, by_row, value, items, begin, end, oblique)
-            node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
+            node_codes, node_value, cached = codes_of_node(table, items, begin, end, oblique)
+            node, one_value = view_node(items[begin:end], total, weight, sq, key, node_value, sums)
             if one_value:
                 continue
-            which = find_direction(node_codes, node, cached, key, rules, criterion, scratch, oblique)
+            which = find_direction(node_codes, node, cached, rules, criterion, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
             split = (node_codes, node, scratch, oblique, which)
@@ -242,10 +238,10 @@ def grow(
 
     Return also the pool: DirectionExtras of oblique splits, Subsets of categories and missing values, or None.
     """
-    value, classes = target.value, target.number
+    table, classes = CodedTable(codes, by_row, target.value), target.number
     features = codes.place.shape[0]
     scratch = make_grow_scratch(codes, roots.max_rows, target)
-    growing = make_tree_builder(items.size, roots.key.size, classes, value is not None, scratch.constant.size)
+    growing = make_tree_builder(items.size, roots.key.size, classes, table.value is not None, scratch.constant.size)
     oblique = kind if isinstance(kind, Oblique) else None
     subspace = kind if isinstance(kind, Subspace) else None
     non_plain = kind if isinstance(kind, CategoricalMissing) else None
@@ -260,8 +256,8 @@ def grow(
     criterion = CriterionScratch()  # trees in subspaces need none
     if subspace is None:
         criterion = make_criterion_scratch(target, rules.impurity, roots.max_rows, dictionary is not None)
-    grow_while_room(codes, by_row, value, items, rules, growing, criterion, scratch, *kinds)
+    grow_while_room(table, items, rules, growing, criterion, scratch, *kinds)
     while growing.size[1] > 0:
         growing = with_more_room(growing, entries)
-        grow_while_room(codes, by_row, value, items, rules, growing, criterion, scratch, *kinds)
+        grow_while_room(table, items, rules, growing, criterion, scratch, *kinds)
     return finished(growing)
