@@ -16,6 +16,7 @@ from bigforest.forest.nodes import SplitFeatures, TreeArrays, cut_entries, join_
 from bigforest.forest.parts import read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.predict.groups import Trees
+from bigforest.store.levels import level_text
 
 # Most levels of a category, and most terms of a projection, that a rule names.
 _NAMED = 6
@@ -229,7 +230,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
         if feature.has_level_values:
             assert header.levels is not None
             levels = header.levels.between(place, feature, low.get(place, -np.inf), high.get(place, np.inf))
-            names = listed(["missing" if level is None else level for level in levels], _NAMED)
+            names = listed(list(map(level_text, levels)), _NAMED)
             texts[place] = f"{feature.name} in {{{names}}}"
             continue
         if not feature.missing or bool(nodes.default_left[at]) != left:
@@ -257,10 +258,10 @@ def _level_condition(nodes: TreeArrays, at: int, left: bool, place: int, header:
     """
     lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
     assert lists is not None and levels is not None
-    texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
-    names = [texts[int(code)] for code in lists.code[lists.start[at] : lists.start[at + 1]]]
+    names = [*[None] * feature.missing, *levels.of(place).to_list()]
+    texts = [level_text(names[int(code)]) for code in lists.code[lists.start[at] : lists.start[at + 1]]]
     inside = bool(nodes.default_left[at]) != left
-    return f"{feature.name} {'in' if inside else 'not in'} {{{listed(names, _NAMED)}}}"
+    return f"{feature.name} {'in' if inside else 'not in'} {{{listed(texts, _NAMED)}}}"
 
 
 def _projection(nodes: TreeArrays, node: int, header: Header) -> str:

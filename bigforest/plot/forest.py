@@ -29,6 +29,7 @@ from bigforest.plot.draw import (
     one_line,
 )
 from bigforest.predict.forest import Forest
+from bigforest.store.levels import level_text
 
 
 def depth_table(forest: Forest) -> pl.DataFrame:
@@ -227,7 +228,7 @@ def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, 
 
 
 def condition(
-    row: dict[str, Any], steps: dict[str, float], categories: dict[str, Callable[[float], list[str]]]
+    row: dict[str, Any], steps: dict[str, float], categories: dict[str, Callable[[float], list[str | None]]]
 ) -> tuple[str, str]:
     """Return the condition of a node in two lines: the feature, and its values. Rows that meet it go left.
 
@@ -248,20 +249,19 @@ def condition(
     return f"{first}{rest}", f"≤ {number_text(row['threshold'])}"
 
 
-def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
+def _categories(forest: Forest) -> dict[str, Callable[[float], list[str | None]]]:
     """Return the argument `categories` of `condition`."""
 
-    def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
-        names = forest.levels.between(place, feature, high=threshold)
-        return ["missing" if name is None else name for name in names]
+    def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str | None]:
+        return forest.levels.between(place, feature, high=threshold)
 
     features = enumerate(forest.spec.features)
     return {spec.name: partial(levels_up_to, place, spec) for place, spec in features if spec.has_level_values}
 
 
-def _first_levels(levels: list[str], room: int) -> str:
+def _first_levels(levels: list[str | None], room: int) -> str:
     """Return as many of the first levels as fit in `room` characters, at least one, and the number of the others."""
-    texts = [one_line(level, _NAME) for level in levels]
+    texts = [one_line(level_text(level), _NAME) for level in levels]
     shown = 1
     while shown < len(texts) and len(", ".join(texts[: shown + 1])) + len(", 99 more") <= room:
         shown += 1

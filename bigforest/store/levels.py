@@ -107,6 +107,13 @@ class Levels:
                     begin = end
 
 
+def level_text(level: str | None) -> str:
+    """Return a level as it stands in conditions: `missing` for None, and in quotes if it could not be told apart."""
+    if level is None:
+        return "missing"
+    return repr(level) if level in ("", "missing") else level
+
+
 def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Table]:
     """Yield the levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
     for start in range(0, len(levels), GROUP_LEVELS):
