@@ -172,14 +172,18 @@ def explain(
 def _print_head(frame: pl.DataFrame, name: str) -> None:
     """Print the most important features of a table. Of "strength", print the last row, which is about all trees."""
     if name == "strength":
-        lines((name, "and correlation of the trees"))
         frame = frame.tail(1)
     else:
         first = f"the first {SHOWN} of {frame.height}" if frame.height > SHOWN else "all"
         lines((name, f"{first} features"))
         frame = frame.sort("importance", descending=True, nulls_last=True).head(SHOWN)
-    columns = [number_cells(cells) if cells.dtype.is_float() else [str(cell) for cell in cells] for cells in frame]
-    print_table([heading.replace("_", " ") for heading in frame.columns], list(zip(*columns, strict=True)))
+    headings = [heading.replace("_", " ") for heading in frame.columns]
+    columns = [number_cells(column) if column.dtype.is_float() else list(map(str, column)) for column in frame]
+    if name == "strength":  # a single row, which is wider than narrow terminals
+        cells = [cell for [cell] in columns]
+        lines((name, "and correlation of the trees"), *zip(headings, cells, strict=True))
+    else:
+        print_table(headings, list(zip(*columns, strict=True)))
 
 
 # Options by argument of `plot_forest`, with its defaults, in the order of --help.

@@ -89,7 +89,7 @@ def count(number: int, noun: str = "") -> str:
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
-def rounded(value: float | None, error: float) -> str:
+def rounded(value: float | None, error: float = 0.0) -> str:
     """Return a number rounded to the first digit of its standard error, or to the second if the first is 1 or 2.
 
     Without a standard error (0, infinite or nan) it has six significant digits. None is "unknown". Numbers below
@@ -121,11 +121,6 @@ def percent(share: float | None, rows: int | None = None) -> str:
     if share is None or rows is None:
         return "unknown" if share is None else f"{100 * share:.2f} %"
     return f"{rounded(100 * share, 100 * share_error(share, rows))} %"
-
-
-def number_cell(value: float | None) -> str:
-    """Return a number with six significant digits, such as 1.23457, or "unknown" for None."""
-    return "unknown" if value is None else f"{value:.6g}"
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:

@@ -19,10 +19,10 @@ from .show import (
     count,
     duration,
     lines,
-    number_cell,
     number_cells,
     out_of_bag,
     print_table,
+    rounded,
     size,
     stop_lines,
     table_lines,
@@ -124,10 +124,10 @@ def _draw_compare(facts: Facts) -> None:
     metric = facts["metric"].replace("_", " ")
     won = next(row for row in facts["candidates"] if row["winner"])
     why = ", the first within a standard error of the lowest loss" if won["difference"] else ""
-    crossed = "" if facts["cross_fitted"] is None else f", {number_cell(facts['cross_fitted'])} cross-fitted"
+    crossed = "" if facts["cross_fitted"] is None else f", {rounded(facts['cross_fitted'])} cross-fitted"
     lines(
         ("winner", f"{facts['winner']}, of {count(len(facts['candidates']), 'candidate')}{why}"),
-        (metric, f"{number_cell(facts['loss'])} on the rows that chose it{crossed}"),
+        (metric, f"{rounded(facts['loss'])} on the rows that chose it{crossed}"),
         *([("stopped", facts["stopped"])] if facts["stopped"] else []),
         ("time", duration(facts["seconds"])),
         ("forest", facts["forest"]),

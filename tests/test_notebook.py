@@ -178,7 +178,7 @@ def test_public_names__are_all_there_is() -> None:
     assert not hasattr(bf, "Any") and not hasattr(bf, "importlib")
     forest = bf.train(CLASSES, "late", trees=2)
     names = [name for name in dir(forest) if not name.startswith("_")]
-    assert not {"passes", "reader", "predictor", "rule", "take"} & set(names)
+    assert not {"passes", "predictor", "rule", "take"} & set(names)
     assert {"predict", "score", "oob", "nodes", "write"} <= set(names)
 
 

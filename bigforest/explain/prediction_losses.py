@@ -115,7 +115,7 @@ def local_prediction_losses(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return the increase of the loss of each row, and the number of trees not grown on it, see `local_tree_losses`."""
-    pieces = _over_rows("local importance", job, plan, rules, changed_losses, positions)
+    pieces = _over_rows("local", job, plan, rules, changed_losses, positions)
     change, voters = np.hstack([change for change, _ in pieces]), np.concatenate([voters for _, voters in pieces])
     return np.where(voters[:, None] > 0, change.T, np.nan), voters
 

@@ -118,7 +118,7 @@ def local_tree_losses(
     rows = rules.oob.table.labelled_rows()[positions]
     file = MatrixFile(job.work / "local", job.shrunk.tree_count, rows.size * len(rules.groups), "<f8")
     file.make()
-    job.over_trees("local importance", plan, permute_rows, (job.shrunk, rules, rows, file))
+    job.over_trees("local", plan, permute_rows, (job.shrunk, rules, rows, file))
     change, trees = np.zeros((rows.size, len(rules.groups))), np.zeros(rows.size, np.uint32)
     for tree_change in file.mapped().reshape(-1, *change.shape):
         left_out = ~np.isnan(tree_change[:, 0])

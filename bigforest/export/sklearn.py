@@ -17,8 +17,8 @@ from bigforest.export.trees import ExportedTree, exported_trees, library, refuse
 from bigforest.forest.forest_files import ForestFiles
 
 _TO = "scikit-learn"
-# Entries of a leaf in the arrays of scikit-learn: as a child, and as feature and threshold.
-_LEAF, _UNDEFINED = -1, -2
+# Feature and threshold of a leaf in the arrays of scikit-learn.
+_UNDEFINED = -2
 
 
 def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
@@ -61,10 +61,8 @@ def _estimator(tree: ExportedTree, features: int, files: ForestFiles) -> Any:
 
 
 def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
-    leaf = tree.left < 0
-    nodes = np.zeros(tree.nodes, dtype)
-    nodes["left_child"] = np.where(leaf, _LEAF, tree.left)
-    nodes["right_child"] = np.where(leaf, _LEAF, tree.right)
+    nodes, leaf = np.zeros(tree.nodes, dtype), tree.left < 0
+    nodes["left_child"], nodes["right_child"] = tree.left, tree.right  # -1 in leaves, as in scikit-learn
     nodes["feature"] = np.where(leaf, _UNDEFINED, tree.feature)
     nodes["threshold"] = np.where(leaf, _UNDEFINED, tree.threshold)
     nodes["missing_go_to_left"] = tree.default_left

@@ -41,9 +41,6 @@ from bigforest.plot.draw import (
 )
 from bigforest.predict.forest import Forest
 
-# Points of the curve that are drawn.
-_POINTS = 500
-
 
 def error_table(forest: Forest) -> pl.DataFrame:
     """Return columns trees, error, rows and standard_error, for numbers of trees with which some row is out of bag."""
@@ -93,13 +90,13 @@ def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
 def error_chart(forest: Forest) -> Any:
     """Draw the out-of-bag error with a band of two standard errors, and the validation error if there is one."""
     alt = altair()
-    table = thinned(error_table(forest), _POINTS).with_columns(
+    table = thinned(error_table(forest)).with_columns(
         lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
         upper=pl.col("error") + 2 * pl.col("standard_error"),
         curve=pl.lit("out of bag"),
     )
     if forest.has_validation:
-        validation = thinned(forest.validation.select("trees", "error"), _POINTS)
+        validation = thinned(forest.validation.select("trees", "error"))
         table = pl.concat([table, validation.with_columns(curve=pl.lit("validation"))], how="diagonal")
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
     x = alt.X("trees:Q", title="trees")
@@ -207,8 +204,6 @@ def confusion_chart(forest: Forest) -> Any:
 
 # Values of reject_above that are marked on the curve.
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-# Points of the curve that are drawn.
-_REJECTION_POINTS = 500
 # The axis of errors covers the curve from this share of predicted rows on: with fewer rows, errors may be much larger.
 _FIRST = 0.05
 # Texts nearer to each other would touch: shares of the width and of the height.
@@ -280,7 +275,7 @@ def rejection_chart(forest: Forest) -> Any:
     # The error of the first few rows may be far above the others.
     top = float(np.max(table.filter(pl.col("predicted") >= _FIRST)["error"].to_numpy(), initial=0.0)) or 1.0
     y = alt.Y("error:Q", title="error of these rows", scale=alt.Scale(domainMax=top, nice=True))
-    line = chart_of(thinned(table, _REJECTION_POINTS)).mark_line(clip=True).encode(x=x, y=y)
+    line = chart_of(thinned(table)).mark_line(clip=True).encode(x=x, y=y)
     marks = limits_table(forest).filter(pl.col("error").is_not_null())
     base = chart_of(marks.with_columns(text=_spaced_labels(marks, top))).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=50, clip=True)
@@ -296,8 +291,6 @@ _CLASSES = 6
 _BINS = 10
 # Scores are rounded down to multiples of 1 / STEPS.
 STEPS = 10_000
-# Points of a curve that are drawn.
-_CURVE_POINTS = 300
 _SIDE = 320
 
 
@@ -396,7 +389,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
         ranking = ranking_table(forest, code)
         area = area_of(ranking)
         shown[code] += ": unknown" if area is None else f": {area:.4f}"
-        tables[code] = pl.concat([start, thinned(ranking, _CURVE_POINTS)], how="diagonal")
+        tables[code] = pl.concat([start, thinned(ranking)], how="diagonal")
     line = _curve(tables, shown, "false_alarms", "false positive rate", "found", "true positive rate")
     caption = ["the number of a class is the area", _how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
@@ -405,7 +398,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
 def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     """Draw precision against recall, a line per class."""
     shown = shown_classes(forest, label)
-    tables = {code: thinned(ranking_table(forest, code), _CURVE_POINTS) for code in shown}
+    tables = {code: thinned(ranking_table(forest, code)) for code in shown}
     line = _curve(tables, shown, "found", "recall", "precision", "precision")
     caption = [_how_ranked(forest), *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)

@@ -41,6 +41,8 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 OTHERS = "(others)"
 # Address space in bytes that a process needs to draw charts: V8, in which vl_convert runs, reserves nearly 70 GB.
 _ADDRESSES = 75_000_000_000
+# Points of a curve that are drawn.
+_POINTS = 500
 # Characters of a name or a label that are shown.
 _SHOWN = 40
 # Numbers of a size from _SMALLEST to before _LARGEST are written without a power of ten.
@@ -150,12 +152,12 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
     )
 
 
-def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return about `most` rows of a table, at equal distances, with the first and the last row."""
-    if table.height <= most:
-        return table
-    step = -(-table.height // most)
-    return pl.concat([table[:-1].gather_every(step), table[-1:]])
+def thinned(curve: pl.DataFrame) -> pl.DataFrame:
+    """Return about _POINTS rows of a table, at equal distances, with the first and the last row."""
+    if curve.height <= _POINTS:
+        return curve
+    step = -(-curve.height // _POINTS)
+    return pl.concat([curve[:-1].gather_every(step), curve[-1:]])
 
 
 FORMATS = ("svg", "png", "html")
