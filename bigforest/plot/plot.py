@@ -252,7 +252,8 @@ class Pictures:
         """
         altair()
         values = self._row(data, row)
-        return self._waterfall(self._contributions(values, label), values, row)
+        contributions = self._contributions(values, label)
+        return waterfall_chart(contributions, values.row(0, named=True), row, scale_of(self.forest))
 
     def swarm(self, data: Any, label: Any = None) -> Any:
         """Plot the contributions of features to the predictions of all rows, or of a sample of 1,000 rows.
@@ -272,18 +273,8 @@ class Pictures:
         """
         altair()
         rows, of = self._sample(data)
-        return self._swarm(self._contributions(rows, label), rows, of)
-
-    def contributions(self, data: Any) -> tuple[Any, Any]:
-        """Return the plots `waterfall` of the first row and `swarm`, from one call of `explain`."""
-        first, (rows, of) = self._row(data, 0), self._sample(data)
-        table = self._contributions(pl.concat([first, rows]), None)
-        waterfall = self._waterfall(table.filter(pl.col("row") == 0), first, 0)
-        return waterfall, self._swarm(table.filter(pl.col("row") > 0), rows, of)
-
-    def _swarm(self, contributions: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         categories = {feature.name for feature in self.forest.spec.features if feature.kind != "numeric"}
-        return swarm_chart(contributions, rows, categories, of, scale_of(self.forest))
+        return swarm_chart(self._contributions(rows, label), rows, categories, of, scale_of(self.forest))
 
     def depth(self) -> Any:
         """Plot the number of leaves by depth, and the number of trees by maximum depth.
@@ -442,9 +433,6 @@ class Pictures:
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._class_option(label)
         return self.explain("contributions", rows, classes=classes)["contributions"].sort("row")
-
-    def _waterfall(self, contributions: pl.DataFrame, values: pl.DataFrame, row: int) -> Any:
-        return waterfall_chart(contributions, values.row(0, named=True), row, scale_of(self.forest))
 
     def _class_option(self, label: Any) -> tuple[list[Any] | None, Any]:
         """Return the option `classes` that explains one class, and this class; both None for regression.

@@ -536,11 +536,10 @@ def _importance(forest: Forest, explained: dict[str, pl.DataFrame]) -> list[str]
 def _dependence(plot: Pictures, source: Source | None) -> list[str]:
     if source is None:
         return [page.text("Pass the training table to the report to see how predictions depend on features.")]
-    dependence, (waterfall, swarm) = plot.dependence(source), plot.contributions(source)
     return [
-        page.picture(dependence, "Partial dependence", wide=True),
-        page.picture(swarm, "Contributions of features to predictions"),
-        page.picture(waterfall, "Contributions to the prediction of the first row"),
+        page.picture(plot.dependence(source), "Partial dependence", wide=True),
+        page.picture(plot.swarm(source), "Contributions of features to predictions"),
+        page.picture(plot.waterfall(source), "Contributions to the prediction of the first row"),
     ]
 
 

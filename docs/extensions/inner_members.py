@@ -14,5 +14,5 @@ INNER_MEMBERS = {
         *("fetch_whole", "folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
         *("with_codes", "with_fills", "with_values"),
     },
-    "Pictures": {"contributions", "explain", "opened"},
+    "Pictures": {"explain", "opened"},
 }
