@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.labels import label_series
-from bigforest.errors import ConfigError, DataError, counted
+from bigforest.errors import ConfigError, counted
 from bigforest.events import Notice
 from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, TreeStock, leaf_positions, plan_sweep
 from bigforest.explain.refine import Contributions
@@ -273,7 +273,7 @@ def _pair_piece(job: ExplainJob) -> tuple[int, int]:
 
 
 def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `interactions` and `interaction-pairs`. Raises DataError for a table without rows.
+    """Write `interactions` and `interaction-pairs`.
 
     interactions       an entry for each row, class and pair of features with an interaction other than 0.
                        `interaction` of two features is the sum of both halves of Lundberg's symmetric matrix.
@@ -282,8 +282,11 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     interaction-pairs  mean of |interaction| over the rows, by class and pair.
     """
     table = job.table
-    rules, rows = ContributionRules(True, job.classes), chosen_rows(job, table.rows)
-    folder = job.folder.with_settings((rules, job.options.rows, job.options.sample, job.options.seed))
+    rules, options = ContributionRules(True, job.classes), job.options
+    rows = np.array(sorted(set(options.rows)), np.uint32)
+    if not options.rows:
+        rows = sampled(table.rows, options.sample or _PAIR_SAMPLE, options.seed)
+    folder = job.folder.with_settings((rules, options.rows, options.sample, options.seed))
     if folder.has_all(["interactions", "interaction-pairs"]):
         return
     _, step = _pair_piece(job)
@@ -293,16 +296,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     size = len(table.used)
     total = np.zeros((size, size, len(rules.chosen)))
     folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total))
-    folder.write("interaction-pairs", _pair_table(job, rules, total / max(1, rows.size)))
-
-
-def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Return the numbers of the requested rows, or of a sample, ascending. Raises DataError if there are no rows."""
-    if not rows:
-        raise DataError("the table has no rows; there is nothing to explain")
-    if not job.options.rows:
-        return sampled(rows, job.options.sample or _PAIR_SAMPLE, job.options.seed)
-    return np.array(sorted(set(job.options.rows)), np.uint32)
+    folder.write("interaction-pairs", _pair_table(job, rules, total / rows.size))
 
 
 def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32], path: Path) -> None:
