@@ -524,9 +524,9 @@ class Reader:
         A column without values may have any type: pandas fills it with NaN, whatever its type was. The features are
         looked up again only when the schema changes.
         """
-        schema = frame.columns, frame.dtypes
-        if self._last is not None and self._last[0] == schema:
-            return frame, self._last[1]
+        schema, last = (frame.columns, frame.dtypes), self._last  # read once: another thread may replace it
+        if last is not None and last[0] == schema:
+            return frame, last[1]
         try:
             features = check_schema(frame.schema, self.spec)
         except DataError:
