@@ -62,6 +62,8 @@ from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove, remove_files
 from bigforest.store.store import Store
 
+# Pairs of true and predicted class are counted in a table for up to this many classes, and by sorting for more.
+_FEW = 256
 # Without a budget, freed memory is kept for the next file of leaves, except for arrays of at least this many bytes.
 _LARGE = 16 << 20
 
@@ -401,8 +403,7 @@ class ClassReport:
         weight = None if weight is None else weight[used]
         prediction = predictions.argmax(axis=1).astype(np.uint16) if self._refined else accumulator.prediction
         true, predicted, voted_shares = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        pair, rows = true.astype(np.int64) * len(shares) + predicted, np.ones(true.size, np.int64)
-        self._pairs = _add_pairs(self._pairs, np.stack([pair, rows, rows if weight is None else weight]))
+        self._pairs = _add_pairs(self._pairs, _pairs_of(true, predicted, weight, len(shares)))
         self._metrics.add(true, predicted, voted_shares.T, weight)
         if not self._metrics.scores:
             for curve, files in enumerate(self._files):
@@ -440,6 +441,22 @@ class ClassReport:
             "confusion": arrow_table(columns, schemas["confusion"]),
             "metrics": _metrics_table(metrics.result_with(areas) if metrics.rows else [], labels, schemas["metrics"]),
         }
+
+
+def _pairs_of(
+    truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None, classes: int
+) -> NDArray[np.int64]:
+    """Count the pairs of true and predicted class, int64 [3, pairs].
+
+    The rows of the result are truth * classes + prediction, ascending; number of rows; sum of their weights.
+    """
+    pairs = truth.astype(np.int64) * classes + prediction
+    pair_codes, places = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
+    rows = np.bincount(places, minlength=pair_codes.size)
+    sums = rows if weight is None else np.zeros_like(rows)
+    if weight is not None:
+        np.add.at(sums, places, weight)
+    return np.stack([pair_codes, rows, sums])[:, rows > 0]
 
 
 def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
