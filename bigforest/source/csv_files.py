@@ -83,7 +83,8 @@ class CsvFile(NamedTuple):
         )
         if self.ends_unnamed(reading):
             names = names[: _columns_with_use(scan, names)]
-        places = places_once(names, str(self.path), reading)
+        advice = "rename or drop them, or write a line of names above a file without a header"
+        places = places_once(names, str(self.path), reading, advice)
         if len(places) < len(polars_names):
             scan = scan.select(columns_named([polars_names[place] for place in places]))
         return scan if polars_names == names else scan.rename({polars_names[place]: names[place] for place in places})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 import polars as pl
 
@@ -21,6 +22,8 @@ _LONG = rf"^-?\d[\d.]{{{_FLOAT_DIGITS},}}$"
 _SAMPLED_ROWS = 1 << 17
 
 _MESSAGES = {
+    "names": "the names of most columns look like values: {}; if the file has no header, its first row was taken for "
+    "one: write a line of names above it",
     "codes": "these columns are text, because some of their numbers begin with zeros and others do not, as 01 and 1: "
     "{}; if they are no codes, write them in one way, and the columns are numeric",
     "twice": "these columns are numbers, of which some are written in two ways, as 1.1 and 1.10: {}; if they are "
@@ -52,6 +55,7 @@ def doubts(typed: TypedScans, texts: Sequence[Scan], source: Source, reading: Re
     others = [name for name in head.columns if name not in typed.forms and reading.needs(name)]
     predicts = reading.needed is not None
     found = {
+        "names": [] if predicts else _names_like_values(head, numbers),
         "codes": [name for name, form in forms.items() if form == CODES],
         "twice": _written_twice(head, floats),
         "merged": _merged(head, floats, texts, source),
@@ -69,6 +73,38 @@ def _with_any(rows: pl.DataFrame, names: Sequence[str], pattern: str) -> list[st
     """Return the columns of text in which some value matches a pattern."""
     found = columns_named(names).str.contains(pattern).any()
     return [name for name, is_found in rows.select(found).row(0, named=True).items() if is_found] if names else []
+
+
+def _names_like_values(rows: pl.DataFrame, numbers: Sequence[str]) -> list[str]:
+    """Return the names that look like values of their columns if most do, otherwise none.
+
+    rows     first rows, as text.
+    numbers  columns of numbers.
+
+    A number looks like a value if it is between the smallest and the largest number of its column, other text if it is
+    in its column. Whole numbers that count the columns, as 0, 1 and 2, do not.
+    """
+    named = {name: number for name in numbers if (number := _number(name)) is not None}
+    counts = list(named.values())
+    if all(after - before == 1 for before, after in pairwise(counts)) and all(map(float.is_integer, counts)):
+        named = {}
+    alike = []
+    for name in rows.columns:
+        column = rows[name].alias("").str.strip_chars()  # Polars takes a name such as ^a$ for a pattern
+        if name in named:
+            values = column.cast(pl.Float64, strict=False)
+            if (values <= named[name]).any() and (values >= named[name]).any():
+                alike.append(name)
+        elif name not in numbers and (column == name.strip()).any():
+            alike.append(name)
+    return alike if 2 * len(alike) > len(rows.columns) else []
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:

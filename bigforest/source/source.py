@@ -429,16 +429,16 @@ def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFr
     return frame.with_columns(columns).select(columns_named(schema))
 
 
-def places_once(names: Sequence[str], where: str, reading: Reading = EVERYTHING) -> list[int]:
+def places_once(
+    names: Sequence[str], where: str, reading: Reading = EVERYTHING, advice: str = "rename or drop them"
+) -> list[int]:
     """Return the places of columns, ascending. Of columns that share a name, only the last is returned.
 
-    Raises DataError, naming the table `where`, if columns that are read share a name.
+    Raises DataError, naming the table `where` and ending with `advice`, if columns that are read share a name.
     """
     last = {name: place for place, name in enumerate(names)}
     if len(last) < len(names):
         twice = [name for name, count in Counter(names).items() if count > 1 and reading.needs(name)]
         if twice:
-            raise DataError(
-                f"{where}: duplicate column names {', '.join(map(repr, sorted(twice)))}; rename or drop them"
-            )
+            raise DataError(f"{where}: duplicate column names {', '.join(map(repr, sorted(twice)))}; {advice}")
     return sorted(last.values())

@@ -139,7 +139,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         "2.csv: line 3 has 1 value, and",
     ),
     "csv short by another mark": (text("t.csv", "a;b;c\n1;2;3\n4;5\n"), "line 3 has 2 values"),
-    "csv twice": (text("t.csv", 'a,b,"a"\n1,2,3\n'), "t.csv: duplicate column names 'a'"),
+    "csv twice": (
+        text("t.csv", 'a,b,"a"\n1,2,3\n'),
+        "t.csv: duplicate column names 'a'; rename or drop them, or write a line",
+    ),
     "csv twice after a mark": (text("t.csv", "\ufeffa,b,a\n1,2,3\n"), "t.csv: duplicate column names 'a'"),
     "latin-1 far below": (
         text("t.csv", b"a,b\n" + b"1,x\n" * 9_000 + b"1,\xe9\n"),

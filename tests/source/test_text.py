@@ -247,6 +247,28 @@ def test_csv__spaces_before_quotes_are_noticed(line: str, noticed: bool, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("names", "noticed"),
+    [
+        ("5.1,3.5,setosa", True),  # the first row of iris
+        ("5, 3.5, setosa", True),
+        ("5.1,3.5,species", True),
+        ("5.1,width,species", False),
+        ("0,1,2", False),  # as numpy and pandas number columns
+        ("4,5,6", False),
+        ("length,4.5,setosa2", False),
+        ("2019,2023,species", False),  # no values of their columns
+    ],
+)
+def test_csv__names_that_look_like_values_are_noticed(names: str, noticed: bool, tmp_path: Path) -> None:
+    rows = [f"{4 + k % 30 / 10},{2 + k % 50 / 10},{['setosa', 'virginica'][k % 2]}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join([names, *rows]))
+    source = open_source(tmp_path / "t.csv", scratch=tmp_path)
+    assert [message.startswith("the names of most columns") for message in source.notices] == [True] * noticed
+    new = Reading(needed=frozenset(source.schema))
+    assert not open_source(tmp_path / "t.csv", scratch=tmp_path, reading=new).notices
+
+
+@pytest.mark.parametrize(
     ("form", "days", "noticed"),
     [
         ("%d/%m/%Y", [1, 12], True),
