@@ -8,13 +8,13 @@ from math import floor
 
 from tests.naive import rng
 
-# A level by its number, or none: a value that is missing. As a level it is the lowest.
+# Number of a level; None for a missing value, which is the lowest level.
 Level = float | None
 Counts = list[int]
 
 
 def level_order(totals: Mapping[Level, list[int]], classes: int) -> list[Level]:
-    """The levels by their mean, equal ones by number; `totals`: what the rows of each hold (split.py Table)."""
+    """Return the levels by their mean, equal ones by number; totals: total of each level (split.py Table)."""
     ascending = sorted(totals, key=lambda level: (level is not None, level))
     if classes == 0:
         return sorted(ascending, key=lambda level: Fraction(totals[level][1], totals[level][0]))
@@ -23,9 +23,10 @@ def level_order(totals: Mapping[Level, list[int]], classes: int) -> list[Level]:
 
 
 def level_groups(weights: Mapping[Level, int], least: int) -> list[list[Level]]:
-    """The levels, each by itself if it weighs `least` or is one of the heaviest, and those that are taken together.
+    """Return groups of levels: each level that weighs `least` or is one of the heaviest, and the others together.
 
-    The heaviest are at most as many as the weight of all has binary digits; levels of one weight are, or none of them.
+    There are at most as many heaviest levels as binary digits in the total weight. Of levels of equal weight, all or
+    none are heaviest levels.
     """
     room = sum(weights.values()).bit_length()
     heaviest = sorted(weights.values(), reverse=True)
@@ -37,14 +38,14 @@ def level_groups(weights: Mapping[Level, int], least: int) -> list[list[Level]]:
 
 
 def mean(counts: Counts, direction: list[int]) -> Fraction:
-    """Mean of the direction's entries for the classes of some rows."""
+    """Return the mean of the direction's entries for the classes of some rows."""
     return Fraction(sum(n * entry for n, entry in zip(counts, direction, strict=True)), sum(counts))
 
 
 def principal_component(levels: list[Counts], start: list[int] | None = None) -> list[int]:
-    """First principal component of the class shares of levels, by ten steps of power iteration in whole numbers.
+    """Return the first principal component of the class shares of levels, by ten steps of integer power iteration.
 
-    start  where it starts, if not where it does in nodes
+    start  first direction; None for the first direction in nodes
     """
     classes = range(len(levels[0]))
     together = [sum(level[k] for level in levels) for k in classes]

@@ -14,17 +14,21 @@ from numpy.typing import NDArray
 
 from tests.naive.levels import Level, level_groups, level_order
 
-# The orders of a feature's levels or values in a node, each with the places at which it is cut.
+# Function that returns the orders of the levels or values of a feature in a node, each with the places of its cuts.
 Cuts = Callable[[int, Sequence[Level]], Sequence[tuple[list[Level], Sequence[int]]]]
 
 
 class Table(NamedTuple):
-    """Rows to learn from. `low` and `high` [rows, features]: the range of values that share the cell's code.
+    """Training rows.
 
-    They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
-    classes: 0 for regression. A total, a list of int, is what rows hold: class weights, or of
-    numbers the weight and the sum by weight. min_level: of each feature, as in TrainConfig; 1 where there is none.
-    zero: the whole number that stands for a target of 0.
+    low, high   [rows, features], smallest and largest value of the code of a cell; equal without bins. NaN is missing
+    target      class of each row, or number
+    classes     number of classes; 0 for regression
+    categories  features whose values are numbers of levels
+    min_level   TrainConfig.min_level of each feature; empty for 1
+    zero        whole number that represents a target of 0
+
+    The total of some rows is a list of int: their class weights; for regression their weight and weighted sum.
     """
 
     low: NDArray[np.float64]
@@ -36,7 +40,7 @@ class Table(NamedTuple):
     zero: float = 0.0
 
     def total(self, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
-        """What the rows hold; `weights[row]` counts the row."""
+        """Return the total of the rows, each multiplied by `weights[row]`."""
         if self.classes == 0:
             return [sum(weights[row] for row in rows), sum(weights[row] * self.target[row] for row in rows)]
         counts = [0] * self.classes
@@ -45,17 +49,17 @@ class Table(NamedTuple):
         return counts
 
     def cells(self, feature: int, rows: Sequence[int]) -> list[Level]:
-        """The values of these rows, None where one is missing."""
+        """Return the values of these rows, None for a missing value."""
         return known(self.low[list(rows), feature])
 
     def varies(self, feature: int, rows: Sequence[int], weights: Sequence[int]) -> bool:
-        """Whether these rows have more than one value, or group of levels."""
+        """Return True if these rows have more than one value, or group of levels."""
         if feature in self.categories:
             return len(self.groups(feature, rows, weights)) > 1
         return len(set(self.cells(feature, rows))) > 1
 
     def groups(self, feature: int, rows: Sequence[int], weights: Sequence[int]) -> list[list[Level]]:
-        """The values of these rows, each by itself, and the levels that are taken together (levels.py)."""
+        """Return the values of these rows in groups: one value, or the levels that are split as one (levels.py)."""
         weight_of: dict[Level, int] = {}
         for row, value in zip(rows, self.cells(feature, rows), strict=True):
             weight_of[value] = weight_of.get(value, 0) + weights[row]
@@ -63,15 +67,16 @@ class Table(NamedTuple):
         return level_groups(weight_of, least)
 
     def weight(self, total: list[int]) -> int:
-        """The weight of what rows hold."""
+        """Return the weight in a total."""
         return sum(total) if self.classes else total[0]
 
 
 class Split(NamedTuple):
-    """Rows with a value of at most `threshold` go left; `left` and `right` are the totals there.
+    """A split. Rows with a value of at most `threshold` go left.
 
-    missing_left  whether rows without a value go left; None where the node has none, and in a category.
-    levels        of a category: the levels that go left, and those that go right; None (missing) may be one of them.
+    left, right   totals of the children
+    missing_left  True if missing values go left; None for a category, and without missing values in the node
+    levels        for a category: the levels that go left, and the levels that go right; None is the missing level
     """
 
     feature: int
@@ -83,11 +88,11 @@ class Split(NamedTuple):
 
     @property
     def terms(self) -> list[tuple[int, float]]:
-        """The split as one on a projection."""
+        """Terms of the split as a projection."""
         return [(self.feature, 1.0)]
 
     def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
-        """Whether each of these rows [rows, features] goes left."""
+        """Return True for each of these rows [rows, features] that goes left."""
         cells = known(rows[:, self.feature])
         if self.levels is not None:
             return [cell in self.levels[0] for cell in cells]
@@ -95,33 +100,35 @@ class Split(NamedTuple):
 
 
 def known(column: NDArray[np.float64]) -> list[Level]:
-    """The values of a column, None where one is missing."""
+    """Return the values of a column, None for a missing value."""
     return [None if isnan(value) else value for value in column.tolist()]
 
 
 def gini_score(left: list[int], right: list[int]) -> Fraction:
-    """Largest where the weighted Gini impurity of the children is smallest."""
+    """Return a score that is larger if the weighted Gini impurity of the children is smaller."""
     return sum((Fraction(sum(n * n for n in side), sum(side)) for side in (left, right)), Fraction(0))
 
 
 def entropy_score(left: list[int], right: list[int]) -> int:
-    """Largest where the weighted entropy of the children is smallest, in fixed point; never above zero."""
+    """Return a score, at most 0, that is larger if the weighted entropy of the children in fixed point is smaller."""
     return sum(sum(map(n_log2_n, side)) - n_log2_n(sum(side)) for side in (left, right))
 
 
 def error_score(left: list[int], right: list[int]) -> int:
-    """Rows that the majorities of the children get right."""
+    """Return the weight of the rows that the majorities of the children predict correctly."""
     return max(left) + max(right)
 
 
 def variance_score(left: list[int], right: list[int]) -> Fraction:
-    """Largest where the weighted variance of the children is smallest."""
+    """Return a score that is larger if the weighted variance of the children is smaller."""
     return sum((Fraction(total * total, weight) for weight, total in (left, right)), Fraction(0))
 
 
 def poisson_score(left: list[int], right: list[int], zero: float) -> float | None:
-    """Largest where the weighted Poisson deviance of the children is smallest, as float64 computes it; None where the
-    sum of a child is not above `zero` times its weight."""
+    """Return a float64 score that is larger if the weighted Poisson deviance of the children is smaller.
+
+    Return None if the sum of a child is not above `zero` times its weight.
+    """
     weight, total = left[0] + right[0], left[1] + right[1]
     centre = total // weight
     origin = float(centre) - zero
@@ -135,7 +142,7 @@ def poisson_score(left: list[int], right: list[int], zero: float) -> float | Non
 
 
 def logarithm(x: float) -> float:
-    """log(x) by the additions, multiplications and divisions of fdlibm."""
+    """Return log(x) by the additions, multiplications and divisions of fdlibm."""
     share, k = frexp(x)
     if share < _ROOT_OF_HALF:
         share, k = 2 * share, k - 1
@@ -151,11 +158,11 @@ def logarithm(x: float) -> float:
 
 
 def n_log2_n(n: int) -> int:
-    """n log2(n) in units of 2**-20."""
+    """Return n log2(n) in units of 2**-20."""
     return int(np.rint(n * np.log2(np.float64(n)) * 2**20)) if n else 0
 
 
-# The root of 1/2, without its lower half; factors of z**7, z**6, ...
+# The upper half of the bits of sqrt(1/2); factors of z**7, z**6, ...
 _ROOT_OF_HALF = 0x16A09E * 2.0**-21
 _LOG = (
     1.479819860511658591e-01,
@@ -175,11 +182,11 @@ SCORES: dict[str, Callable[[list[int], list[int]], Fraction | int]] = {
 
 
 def in_order(terms: Iterable[float]) -> float:
-    """The sum, each addition rounded."""
+    """Return the sum, each addition rounded."""
     return reduce(add, terms, 0.0)
 
 
-# The impurity of a node by the shares of its classes, each operation rounded.
+# Functions that return the impurity of a node from the shares of its classes, each operation rounded.
 IMPURITIES: dict[str, Callable[[list[float]], float]] = {
     "gini": lambda shares: 1.0 - in_order(p * p for p in shares),
     "entropy": lambda shares: 0.0 - in_order(p * log2(p) for p in shares if p),
@@ -188,13 +195,13 @@ IMPURITIES: dict[str, Callable[[list[float]], float]] = {
 
 
 def impurity_of(counts: list[int], impurity: str) -> float:
-    """The impurity of a node."""
+    """Return the impurity of a node."""
     weight = float(sum(counts))
     return IMPURITIES[impurity]([count / weight for count in counts])
 
 
 def threshold_between(left: float, right: float) -> float:
-    """The midpoint of two neighbouring values, or the left one where the midpoint does not separate them."""
+    """Return the midpoint of two neighbouring values, or the left value if the midpoint does not separate them."""
     with np.errstate(invalid="ignore"):
         middle = left / 2 + right / 2
     return middle if left <= middle < right else left
@@ -209,10 +216,12 @@ def best_split(
     min_leaf: int,
     cuts: Cuts | None = None,
 ) -> Split | None:
-    """The best of all admissible splits; ties to the first of `features`, of its `orders`, and the lowest place in it.
+    """Return the best split whose children weigh at least `min_leaf`, or None if there is no split.
 
-    `weights[row]` counts the row; a child of less than `min_leaf` is not admissible. cuts: the orders of a feature with
-    the places at which they are cut; None: all. None: there is no split.
+    weights  weight of each row of the table
+    cuts     see Cuts; None to cut all `orders` at all places
+
+    Of equal splits, the first is the best: by feature, then by order, then by place.
     """
     best = None
     best_score: Fraction | float | None = None
@@ -258,7 +267,7 @@ def best_split(
 
 
 def orders(totals: dict[Level, list[int]], category: bool, classes: int) -> list[list[Level]]:
-    """The orders that are cut in two at every place: of levels, or of values with those missing first, and last."""
+    """Return the orders to cut: the order of the levels; or the values with missing values first, and last."""
     if category:
         return [level_order(totals, classes)]
     values: list[Level] = sorted(value for value in totals if value is not None)
@@ -269,10 +278,10 @@ Side = tuple[list[Level], list[int]]
 
 
 def as_split(feature: int, one: Side, two: Side, high_of: dict[Level, float], category: bool) -> Split:
-    """The split of an order in two: the values, and the total, of both sides."""
+    """Return the split of an order into two sides, each with its values and its total."""
     if category:
         return Split(feature, nan, one[1], two[1], None, (frozenset(one[0]), frozenset(two[0])))
-    if one[0] == [None]:  # all values go left, whichever came first
+    if one[0] == [None]:  # the values go left, missing values right
         one, two = two, one
     if two[0] == [None]:
         return Split(feature, inf, one[1], two[1], False)
