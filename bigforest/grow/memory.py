@@ -47,7 +47,7 @@ _DRAWN = 1.0 - math.exp(-1.0)
 _PART_ROWS = 1_000_000
 # Trees are divided among about _PARTS parts, or more because of _PART_ROWS, so that cores stay busy to the end and a
 # crash loses little. Small forests have fewer parts, at least about _MIN_PARTS, so that the trees of a part have about
-# _MIN_PART_ROWS rows together: writing and reading a part takes as long as growing trees of half as many rows.
+# _MIN_PART_ROWS rows together: writing and reading a part takes as long as growing _MIN_PART_ROWS / 2 rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART_ROWS = 1 << 16
@@ -204,9 +204,9 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
 
     If there are fewer parts than tasks, large trees grow by passes until there are subtrees for all tasks.
     """
-    tasks = -(-config.trees // part_size(shape.rows, config.trees))
+    parts = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
-    if tasks >= size or bag < _SPREAD_ROWS:
+    if parts >= size or bag < _SPREAD_ROWS:
         return whole
     needs = family_of(config).pass_memory(shape, config)
     limits = limits_for(shape, config, needs, whole.workers, sum(in_memory(shape, config, whole.workers)))
@@ -258,7 +258,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     level = needs.level
     if needs.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
         level += 1 if shape.rows * needs.trained <= plan.limits.training else needs.epochs + 1
-    # To look up values, codes are read once for each range of a dictionary of mean size.
+    # Values are looked up in ranges of a dictionary. Each range reads the codes once. Dictionaries count by mean size.
     sweeps = needs.sweeps * max(1, -(-shape.codes // (shape.features * plan.limits.values)))
     passes = groups * (needs.before + level * levels + 2) + sweeps
     return MemoryEstimate("grow", plan.memory, smallest, scratch, passes, plan.group)
@@ -291,8 +291,8 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row is counted as one
-    # count. It takes 8 to 20 bytes, in a single task, and as many again while blocks are joined.
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row counts as one
+    # count: it takes 8 to 20 bytes, but in one task only, and twice as many while blocks are joined.
     cell = np.dtype(stats.cell_type).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM
@@ -309,13 +309,13 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     if upper > share // 2 or _listed_bytes(shape, config, rows) > _LEVEL_SET_BYTES * room:
         return None
     # No counts are in memory while thresholds are looked up and perceptrons are trained. The values of a dictionary
-    # leave half of the share for the blocks.
+    # take at most half of the share. The blocks need the rest.
     training = max(share - needs.block - written, 0)
     return MemoryLimits(
-        int(rows * _repeats(shape, config)),
-        max(room // _NODES_OF_ROOM, 1),
-        cells,
-        room,
+        rows=int(rows * _repeats(shape, config)),
+        collects=max(room // _NODES_OF_ROOM, 1),
+        cells=cells,
+        room=room,
         nodes=share // _LOOKED_UP_BYTES,
         routed=budget // _ROUTED_BYTES,
         values=share // 16,
@@ -324,7 +324,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
 
 
 def _repeats(shape: Shape, config: TrainConfig) -> float:
-    """Return the mean multiplicity of the rows of a node, less a margin for single nodes.
+    """Return the mean multiplicity of the rows of a node, less a margin for nodes below the mean.
 
     It is 1 if each row counts once, or if the multiplicity depends on the node (weights, draws by class).
     """
