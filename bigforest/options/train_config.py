@@ -199,7 +199,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def base_family(self) -> str:
-        """Family of the package whose options and defaults the family has, mostly the family itself."""
+        """Family of the package with the same options and defaults: the family itself if it is of the package."""
         return known_family(self.family).options_of
 
     @property

@@ -70,8 +70,8 @@ class TrainOptions:
             "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
             "four times as many features, or half of all, if small forests have a clearly lower out-of-bag error with "
             "this number. With boosting it is always sqrt. The default for regression is half, with `min_leaf` 2. It "
-            "is all, with `min_leaf` 1, if small forests have a lower out-of-bag error with all, and on fewer than 250 "
-            "rows with more features than rows."
+            "is all, with `min_leaf` 1, if small forests have a lower out-of-bag error with all, or if the table has "
+            "fewer than 250 rows and more features than rows."
         ),
     )
     feature_fraction: float | None = option(
@@ -202,7 +202,7 @@ class TrainOptions:
             "Means over trees are often too cautious: the predicted class is right more often than its probability "
             'says. "auto" selects the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the '
             "loss decreases by more than two standard errors of the difference, or without out-of-bag rows. POWER is a "
-            "multiple of 0.25. Predicted classes, probabilities of 0 and the answers of single trees do not change. "
+            "multiple of 0.25. Predicted classes, probabilities of 0 and predictions of single trees do not change. "
             "With `sampling` arc-x4 and adaboost only a given power is used."
         ),
     )
