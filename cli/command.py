@@ -340,7 +340,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return the words of the command line for the options and functions of the API that messages name."""
+    """Return the command-line names of the options and functions of the API that occur in messages."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}

@@ -49,7 +49,7 @@ def option(
     panel    panel of --help.
     read     function that converts the value.
     """
-    # A shell completes the words in a metavar: sqrt and all of sqrt|all|INT.
+    # A shell completes the lower-case words in a metavar, such as `sqrt` and `all` in sqrt|all|INT.
     words = re.findall(r"(?<![^|])[a-z][a-z0-9_-]*(?![^|])", metavar or "")
     complete = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
     info = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=complete)
@@ -149,7 +149,7 @@ _NOT_IN_FILES = {"config_file", "help", "data"}
 def _read(context: typer.Context, file: str | None) -> None:
     """Read the defaults of the options of the command from `file`, or from bigforest.toml if `file` is None.
 
-    Options that only other commands with a configuration file have are ignored. Raises BadParameter.
+    Options of other commands that read a configuration file are ignored. Raises BadParameter.
     """
     path = DEFAULT if file is None and DEFAULT.is_file() else file
     if path is None or context.resilient_parsing:

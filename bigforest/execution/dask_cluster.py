@@ -209,7 +209,7 @@ class ClusterExecutor(Executor):
         return max(1, len(self._cluster.threads()))
 
     def _room(self, in_flight: int) -> int:
-        """Return how many more tasks should wait at workers; none after workers left."""
+        """Return the number of further tasks to submit; 0 if enough are in flight, as after a loss of workers."""
         return max(0, _AHEAD * self.processes - in_flight)
 
     def run(
@@ -382,8 +382,8 @@ class _Tasks:
 def task_count(calls: int, processes: int, threads: int) -> int:
     """Return the number of tasks among which calls are divided.
 
-    A task has at least as many calls as a worker has threads, because a worker runs one task at a time, unless other
-    workers would be left without a task.
+    A worker runs one task at a time, so a task has at least as many calls as a worker has threads. It has fewer if some
+    workers would otherwise have no task.
     """
     return min(calls, max(processes, min(processes * _MOST_TASKS, calls // threads)))
 

@@ -64,7 +64,7 @@ def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFram
     groups = group_codes(files.spec, files.config, group, rows)
     bags = tree_bags(files, groups)
     drawn = {tree: bags.bag(tree) for tree in trees}
-    if groups is not None and files.has_oob:  # all bags show whether the groups differ from training
+    if groups is not None and files.has_oob:  # the counts of all bags reveal other groups
         outside = np.zeros(rows.size, np.uint32)
         for tree in range(files.trees):
             outside += (drawn[tree] if tree in drawn else bags.bag(tree)) == 0

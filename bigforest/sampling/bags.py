@@ -170,9 +170,9 @@ class Sampler:
         multiplicity  uint16 [rows], how often each row is in the bag
 
         This is the weight of the row in the table times its multiplicity, 0 for rows that are not in the bag. Wide
-        weights are divided by WeightSpec.search. Their products are clipped to the range from 1 to 65,535, and rounded
-        up or down at random, so that the expected value is exact. Products of other weights are exact; a DataError is
-        raised if such a product exceeds 65,535.
+        weights are divided by WeightSpec.search. Their products are rounded up or down at random, so that the expected
+        value is exact, and then clipped to the range from 1 to 65,535. Products of other weights are exact; a DataError
+        is raised if such a product exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -356,8 +356,8 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
     classes  number of classes, for bags that are drawn class by class
 
     Of n rows, d draws with replacement leave out about n exp(-d / n) on average, with a standard deviation of at most
-    sqrt(n) / 2. The bound is 12 standard deviations above the mean, or d if this is lower. A bag that is drawn by class
-    has at most one more draw per class, because the draws of each class are rounded, and at least 1. With groups, or
+    sqrt(n) / 2. The bound is 12 standard deviations above the mean, or d if d is lower. A bag that is drawn by class
+    has at most one more draw per class: the number of draws of a class is rounded, and at least 1. With groups, or
     without bootstrap, the bound is the number of all rows.
     """
     if not config.bootstrap or config.group is not None:

@@ -134,5 +134,5 @@ def _checked_files(files: list[Path]) -> list[Path]:
 
 
 def plain_folder(pattern: Path) -> Path:
-    """Return the folder of a glob above its first pattern."""
+    """Return the deepest folder above all wildcards of a glob: `data` for `data/*/a*.parquet`."""
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))

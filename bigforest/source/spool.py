@@ -30,7 +30,7 @@ _SMALL_BYTES = 30_000_000
 # Row groups of a table streamed to scratch hold about PART_BYTES, within these numbers of rows.
 _MAX_GROUP_ROWS = 1 << 18
 _MIN_GROUP_ROWS = 1 << 12
-# Small files are copied if the copies are so many times fewer.
+# Small files are copied if this divides their number by at least _FEWER.
 _FEWER = 8
 
 
@@ -152,7 +152,7 @@ def _parts(items: Iterable[Any], bytes_of: Callable[[Any], float]) -> Iterator[l
 
 
 def _write_all(frames: Iterable[pl.DataFrame], scratch: Path, where: str, reading: Reading) -> Source:
-    """Write each frame, of at least one, to a Parquet file in a new folder of `scratch`, and return their Source."""
+    """Write frames, at least one, each to a Parquet file in a new folder of `scratch`, and return their Source."""
     folder = scratch / f"source-{secrets.token_hex(4)}"
     with naming_file(folder):
         folder.mkdir()

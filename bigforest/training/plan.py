@@ -156,7 +156,7 @@ class TrainingPlan:
         """Memory, scratch and passes of each stage, in their order."""
         table, shape, config = self.table, self.shape, self.config
         rules = rules_for(config, shape)
-        # The options that are still to be chosen: the last rule and all features as axes need the most memory.
+        # Some options are chosen later. The last rule, and all features as axes, need the most memory.
         largest = replace(rules[-1], axes_from=()) if config.chooses_axes else rules[-1]
         runs = {
             "encode": isinstance(table, Source),

@@ -131,9 +131,9 @@ def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> N
 
 
 def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> tuple[Codes, Dictionaries]:
-    """Return the projections of `rows`, ascending, on axes: codes of all rows of the store, and values of the codes.
+    """Return the projections of `rows` on axes: codes of all rows of the store, and values of the codes.
 
-    Rows that are not in `rows` have code 0. An axis with a projection that is not finite has a single code.
+    `rows` ascend. All other rows have code 0. An axis with a projection that is not finite has a single code.
     """
     projections = np.empty((len(axes), rows.size))
     for start in range(0, rows.size, _BLOCK):

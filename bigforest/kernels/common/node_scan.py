@@ -62,9 +62,9 @@ class BestSplit(NamedTuple):
            are the weights of the sides, and sq_l, sq_r their sums of squared class weights (for entropy and error their
            scores, for regression their sums). number is 2 * feature, plus 1 if missing values come last; for
            projections the number of the direction; -1 if no split was found.
-    bar    float64 [1], a split with a lower score needs no exact comparison. It is NEAR times the score of this split
-           in the scale of the criterion, or more if a batch has a higher score (scan/features.py). Not used with
-           ScoreScratch.
+    bar    float64 [1], a split with a lower score needs no exact comparison. It is NEAR times the score of `split` in
+           the scale of the criterion. A batch of features raises it to just below the highest score of the batch before
+           the splits are offered (scan/features.py). Not used with ScoreScratch.
     """
 
     split: NDArray[np.int64]

@@ -137,7 +137,7 @@ def score_edges(hist, stride, buckets, total, weight, min_leaf, edge):
 
     hist   uint32 [>= (classes + 1) * stride], with the rows of classes filled; the first entry of each row and the
            entries after the last bucket are 0.
-    total  int64 [classes], sums of these rows; weight < 2**31: the sum of `total`.
+    total  int64 [classes], class weights of the node; weight: their sum, below 2**31.
     edge   float64 [>= stride], out: sum of squares over weight, added over both sides; -1 if a side weighs less than
            min_leaf, which is at least 1 and below 2**31. The relative error is a few times 2**-53 per class.
 

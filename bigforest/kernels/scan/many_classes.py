@@ -45,7 +45,7 @@ from bigforest.kernels.scan.open_buckets import open_buckets
 SORTED = 1024
 # Up to this many codes get a bucket each.
 _BUCKETS = 1024
-# Fewest buckets, most buckets, and rows per bucket: arguments of `heavy_buckets` for more codes.
+# Arguments of `heavy_buckets` for more than _BUCKETS codes: fewest buckets, most buckets, and rows per bucket.
 _MANY_BUCKETS = (64, _BUCKETS, 16)
 # Most entries of a histogram of more than _BUCKETS buckets, so that it fits the cache of a core.
 _ENTRIES = 2**17
@@ -56,7 +56,7 @@ FEW_ROWS = 4096
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
-# An upper bound on the relative error of float scores, for each class.
+# Upper bound of the relative error of float scores, per class.
 _ROUNDING = 2.0**-50
 # No node weighs more.
 _HEAVIEST = np.int64(2**31 - 1)
