@@ -155,7 +155,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 
 def _check_place(table: str) -> None:
-    """Raise the error of the API for a table that does not exist, without waiting for imports."""
+    """Raise the error of the API for a table that does not exist, before slow imports."""
     if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (False for an invalid path)
         from bigforest.source.find import find_files
 

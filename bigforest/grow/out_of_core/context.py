@@ -115,7 +115,7 @@ class ColumnKind(NamedTuple):
 
 
 CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"), 12)
-# Narrower buckets, because all have the same width, and few of them may have most rows.
+# More buckets, because buckets of projections have equal widths, and a few of them may have most rows.
 PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"), 6)
 
 

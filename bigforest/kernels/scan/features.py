@@ -1,8 +1,8 @@
 """Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py.
 
 1. Draw features and fetch their codes, one at a time or, in light nodes of two classes (`is_light`), in batches. Stop
-   when mtry of the features are not constant or, if constant ones count (`rules.redraw` is False), when mtry are drawn
-   and one is not constant.
+   at mtry features that are not constant. If constant features count (`rules.redraw` is False), stop at mtry features,
+   at least one of them not constant.
 2. Score the splits of a batch together. In most nodes only one feature then needs an exact comparison, and the scoring
    loop has no unpredictable branch.
 3. Offer the splits to the exact comparison, in the order in which the features were drawn.
