@@ -21,7 +21,6 @@ from bigforest.store.store import Store
 # Most bytes per code of a feature while its ranks are computed.
 CODE_BYTES = 64
 
-
 # Values of a feature and their ranks.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -75,7 +74,7 @@ class Ranks(NamedTuple):
 
 
 def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the ranks, from 1, of ascending values that occur `counts` times: rows of a value share their average."""
+    """Return the average ranks, from 1, of ascending values that occur `counts` times. Equal values share one."""
     upto = np.cumsum(counts)
     return upto - (counts - 1) / 2.0
 
@@ -123,12 +122,12 @@ def read_ranks(directory: Path, header: Header) -> Ranks:
     path, spec = RANKS.at(directory), header.spec
     table = read_table(path, RANKS, header)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
-    count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
+    offsets = np.searchsorted(feature, np.arange(len(spec.features) + 1))
     within = np.diff(feature) == 0
     sound = (
-        count.size == len(spec.features)
-        and count.all()
-        and (np.diff(feature.astype(np.int64)) >= 0).all()
+        (feature[1:] >= feature[:-1]).all()
+        and offsets[-1] == feature.size
+        and np.diff(offsets).all()
         and not np.isnan(value).any()
         and (value[1:] > value[:-1])[within].all()
         and (rank[1:] >= rank[:-1])[within].all()
@@ -137,4 +136,4 @@ def read_ranks(directory: Path, header: Header) -> Ranks:
     )
     if not sound:
         raise damaged_forest(f"{path}: values and ranks are not ascending for each feature")
-    return Ranks(np.concatenate([[0], np.cumsum(count)]), value, rank, spec.rows)
+    return Ranks(offsets, value, rank, spec.rows)

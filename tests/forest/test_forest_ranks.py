@@ -95,8 +95,9 @@ def test_read_ranks__refuses_damage(tmp_path: Path) -> None:
     bf.train(table(), "y", trees=2, ranks=True, out=tmp_path / "f")
     path = tmp_path / "f" / "ranks.parquet"
     found = pq.read_table(path)
-    for name in ("value", "rank", "feature"):
-        column = found[name].to_numpy()[::-1]
+    feature = found["feature"].to_numpy()
+    reversed_columns = [(name, found[name].to_numpy()[::-1]) for name in ("value", "rank", "feature")]
+    for name, column in [*reversed_columns, ("feature", np.maximum(feature, 1)), ("feature", feature + 2**31)]:
         changed = found.set_column(found.schema.get_field_index(name), found.schema.field(name), [column])
         pq.write_table(changed, path)
         with pytest.raises(FormatError, match="not ascending for each feature"):
