@@ -86,7 +86,7 @@ class ObjectCache:
         self._number = 0  # of the last copy
 
     def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
-        """Return the path of the copy for `key`. If there is none yet, `fetch(path)` makes it, of `size` bytes."""
+        """Return the path of the copy for `key`. If there is none yet, `fetch(path)` makes a copy of `size` bytes."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -159,8 +159,8 @@ def as_path(text: str | os.PathLike[Any]) -> Path:
         raise ConfigError("a path was expected, not ''; give one that is not empty")
     if not _can_be_named(str(text)):
         raise ConfigError(
-            f"{shown(str(text))} is the name of no file: it has a zero byte, or no UTF-8, or more than "
-            f"{_MAX_NAME} bytes; give a shorter path"
+            f"{shown(str(text))} cannot name a file: it has a zero byte, is not UTF-8, or is too long (more than "
+            f"{_MAX_NAME} bytes a name, or {_MAX_PATH:,} characters in all); give another path"
         )
     if not str(text).startswith(ROOT):
         if isinstance(text, str) and (url := _URL.match(text)):
@@ -168,7 +168,7 @@ def as_path(text: str | os.PathLike[Any]) -> Path:
                 f"{text}: URLs of {url[0]} are not read; give a path of this machine, or {SCHEME}bucket/name, "
                 "with AWS_ENDPOINT_URL for a store that is not of AWS"
             )
-        return Path(os.path.expanduser(text))  # noqa: PTH111 (which leaves an unknown user as it is)
+        return Path(os.path.expanduser(text))  # noqa: PTH111 (this keeps ~name of an unknown user)
     path = ObjectPath(text)
     bucket = path.key.split("/")[0]
     if not bucket or bucket == ROOT.rstrip("/") or glob.has_magic(bucket):
@@ -212,7 +212,7 @@ def free_bytes(path: Path) -> int:
 def absolute_path(text: str | Path) -> Path:
     """Return the absolute path or glob, which does not depend on later changes of the current folder.
 
-    Links are kept, except links before "..": the folder above a link is the folder above its target.
+    Links are kept, except before "..", which leads from a link to the folder above its target.
     """
     path = as_path(text).absolute()
     if is_remote(path) or ".." not in path.parts:
@@ -247,7 +247,7 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield the paths in the folder `place` that match a glob, without folders; twice if ** matches in two ways.
+    """Yield the paths in the folder `place` that match a glob, without folders. ** may yield a path twice.
 
     Raises OSError for a folder that cannot be read. Python's own functions silently leave it out.
     """
@@ -287,7 +287,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return True if the parts of a path match a glob. ** matches any number of folders, * no hidden files."""
+    """Return True if the parts of a path match a glob. ** matches any number of folders; * matches no hidden file."""
     if not patterns:
         return not parts
     every = patterns[0] == "**"

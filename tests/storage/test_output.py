@@ -146,7 +146,7 @@ def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
         ("out.parquet.gz", "the name of another kind of file than a bigforest note; drop .gz"),
         ("out.txt", "the name of another kind of file than a bigforest note; drop .txt"),
         ("out.Arrow", "drop .Arrow"),
-        ("x" * 300, "the name of no file: .*more than 255 bytes"),
+        ("x" * 300, "cannot name a file: .*more than 255 bytes"),
         ("circle", "circle"),
         ("dangling", "the folder .*nowhere of the output dangling does not exist"),
     ],
