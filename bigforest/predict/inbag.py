@@ -78,7 +78,7 @@ def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags
 
     groups  code of the group of each training row; None unless whole groups are drawn.
     """
-    by_class = files.config.bootstrap and files.config.draws_by_class
+    by_class = files.config.draws_by_class
     target = _classes(files) if by_class else np.empty(0, np.uint16)
     return TreeBags.of(files, BagInputs(files.spec, target, groups))
 

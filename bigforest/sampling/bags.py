@@ -76,7 +76,6 @@ class Sampler:
         self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree of the last `draw_boosted`, and its bag
         self._groups = 0 if group is None else group.groups  # number of groups to draw; 0 if rows are drawn
-        self._by_class = config.bootstrap and config.draws_by_class
         self._counts = _drawable_rows(store, config)
         if not self._counts.any():
             raise ConfigError(
@@ -157,7 +156,7 @@ class Sampler:
         draws     result of `draws`, int64 [blocks, strata]
         drawable  mask of the drawable rows of the block, or slice(None) for all
         """
-        if not self._by_class:
+        if not self.config.draws_by_class:
             return _draw_uniformly(int(self._counts[block, 0]), tree, block, self.config, int(draws[block, 0]))
         span = block_span(self.store.rows, block)
         target = self.store.labels(span.start, span.stop)[drawable]
@@ -205,7 +204,7 @@ def _drawable_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
 
     A stratum is a class if bags are drawn by class; otherwise there is one stratum of all rows.
     """
-    by_class = config.bootstrap and config.draws_by_class
+    by_class = config.draws_by_class
     strata = len(store.spec.target.classes) if by_class else 1
     counts = []
     for block in range(block_count(store.rows)):
