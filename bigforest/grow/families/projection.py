@@ -184,7 +184,7 @@ def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
 
 
 def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
-    """Return columns in the order of `place`; matrices: for each width a matrix of its columns, in the same order."""
+    """Return columns in the order of `place`; matrices: a matrix for each width, with its columns in this order."""
     rows = {matrix.itemsize: iter(matrix) for matrix in matrices}
     return [next(rows[width]) for width in place[:, 0].tolist()]
 
@@ -319,12 +319,12 @@ class ProjectionFamily(Family):
         decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, limits.values)
         return self.projection_table(store, Sampler(store, config), context, decoded)
 
-    def grown_terms(self, shape: Shape, config: TrainConfig, splits: int) -> int:
+    def grown_term_bytes(self, shape: Shape, config: TrainConfig, splits: int) -> int:
         """Return the bytes of the terms of a tree with `splits` splits."""
         terms = math.ceil(splits * self.max_terms(shape.features, config))
         return terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
 
-    def node_terms(self, shape: Shape, config: TrainConfig) -> int:
+    def node_term_bytes(self, shape: Shape, config: TrainConfig) -> int:
         """Return the bytes of the terms of a node."""
         return math.ceil(_TERM * self.max_terms(shape.features, config))
 

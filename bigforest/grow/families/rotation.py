@@ -499,7 +499,7 @@ class RotationFamily(ProjectionFamily):
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         axes = self.drawn_from(shape.features, config)
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
-        tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
+        tree = self.grown_term_bytes(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
         tree += sum(_component_bytes(shape, config))
         return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, random_access_bytes(shape))
 
@@ -515,7 +515,7 @@ class RotationFamily(ProjectionFamily):
             picked=BLOCK_ROWS * (8 * axes + target),
             row=24 * axes + target,
             spilled=8 * axes,
-            node=self.node_terms(shape, config),
+            node=self.node_term_bytes(shape, config),
             kept=(24 * axes * shape.features + sums) * kept_trees(shape, config),
             before=1 + config.has_components,  # lost axes; moments, if axes depend on rows
             decoded=decoded_bytes(shape) * shape.features,

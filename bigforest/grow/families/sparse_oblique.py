@@ -494,7 +494,7 @@ class SparseObliqueFamily(ProjectionFamily):
         return config.drawn_projections(features) * self.max_terms(features, config)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        tree = self.grown_terms(shape, config, splits)
+        tree = self.grown_term_bytes(shape, config, splits)
         tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
         shared = shape.rows * (shape.row_bytes + MEASURED)
         if shape.extras.filled:
@@ -510,7 +510,7 @@ class SparseObliqueFamily(ProjectionFamily):
         pairs = max_pairs(_PAIRINGS[config.mean_difference], shape.classes)
         of_tree = pairs > 0 and config.mean_difference_scope == "tree"
         drawn = config.drawn_projections(shape.features) + pairs
-        terms = self.node_terms(shape, config)
+        terms = self.node_term_bytes(shape, config)
         # For each cell the value, its code by columns and by rows, the distinct values, and their steps.
         row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
         value, target = decoded_bytes(shape), target_bytes(shape)

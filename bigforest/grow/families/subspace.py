@@ -588,14 +588,14 @@ class SubspaceFamily(ProjectionFamily):
         # The store is read in order, column by column, once per tree, or once for all trees.
         words = -(-self.drawn_from(shape.features, config) // WORD)
         space = shape.rows * self._space_row(shape, config)
-        tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
+        tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_term_bytes(shape, config, splits)
         tree += 8 * words * WORD * (shape.classes + 4)
         shared = is_shared(config, shape.features)
         return TreeMemory(space, tree, 0) if shared else TreeMemory(0, space + tree, 0)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         columns, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
-        terms, space = self.node_terms(shape, config), self._space_row(shape, config)
+        terms, space = self.node_term_bytes(shape, config), self._space_row(shape, config)
         picked = BLOCK_ROWS * value * columns
         return PassMemory(
             drawn=1,
