@@ -86,7 +86,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     task, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
     config.for_task(task)
     check_features(config, kinds)
-    # A target given as an array has a name that no column has. The table may contain the same target as a column.
+    # The table may also have the target as a column, if the target was given as an array or was not named.
     unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
     rivals = [rival for rival in unnamed if rival in kinds]
     return ColumnRoles(columns, name, task, others, kinds, why, indexes, rivals)
@@ -94,16 +94,16 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], target: str) -> list[str]:
     """Return the columns of groups and of weights. Raises DataError for a column that cannot have its role."""
-    roles = {}
+    chosen: list[str] = []
     for role, name, check in (("group", config.group, check_group), ("weight", config.weight, check_weight)):
         if name is not None:
             check_column(name, columns, role)
-            if name == target or name in roles:
+            if name == target or name in chosen:
                 other_role = "target" if name == target else "column of groups"
                 raise DataError(f"{name!r} is the {other_role} and cannot also be the {role}; choose another column")
             check(name, columns[name].dtype)
-            roles[name] = role
-    return list(roles)
+            chosen.append(name)
+    return chosen
 
 
 def feature_kinds(
