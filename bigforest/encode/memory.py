@@ -74,7 +74,7 @@ class EncodePlan:
         return _fits(self.rows, need, self.task_bytes, self.limits)
 
     def rows_at_once(self, key_size: int) -> int:
-        """Return the rows of a column in pieces that can be presorted at a time."""
+        """Return the number of rows that can be presorted at a time, of a column in pieces."""
         max_rows = self.limits.presort_rows
         if self.task_bytes is None:
             return max_rows

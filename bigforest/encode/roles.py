@@ -86,7 +86,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     task, why = find_task(source, columns[name], config.task, config.only_task)  # may read the target
     config.for_task(task)
     check_features(config, kinds)
-    # The table may also have the target as a column, if the target was given as an array or was not named.
+    # A target given as an array is called target, with underscores if a column has this name. The column may be a copy.
     unnamed = USUAL_NAMES if target is None else (TARGET,) if name.rstrip("_") == TARGET else ()
     rivals = [rival for rival in unnamed if rival in kinds]
     return ColumnRoles(columns, name, task, others, kinds, why, indexes, rivals)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bigforest.execution.dask_cluster import Cluster
     from bigforest.execution.executor import Executor
 
-# Limit of `threads`, above the number of processors of most machines; systems allow some ten thousand threads.
+# Limit of `threads`, above the number of processors of most machines; systems allow about ten thousand threads.
 MAX_THREADS = 1024
-# Open files that are asked for; the second number is the most that macOS grants. Many systems start with 1,024.
+# Limits of open files to ask for, in turn. Many systems start with 1,024; macOS grants at most the second number.
 _OPEN_FILES = (1 << 16, 10_240)
 
 
@@ -107,7 +107,7 @@ _ALL_PROCESSORS = Resources()
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
     """Return the resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
     if threads is None and scratch is None and memory is None:
-        return _ALL_PROCESSORS  # checking takes as long as a tree of one row
+        return _ALL_PROCESSORS  # making and checking another takes as long as growing a tree on one row
     return Resources(
         threads=plain(threads),
         scratch=None if scratch is None else as_path(scratch),

@@ -221,7 +221,7 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
 
 @cache
 def _quadrature(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the points and weights of Gauss and Legendre: slow to compute, and trees need few different numbers."""
+    """Return the points and weights of Gauss-Legendre quadrature. Cached: they are slow to compute."""
     return np.polynomial.legendre.leggauss(points)
 
 

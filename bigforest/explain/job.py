@@ -472,8 +472,8 @@ class ExplainJob:
         classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
-        # Two kinds of trees cannot be checked. Projections of bins were grown on other numbers than the values by which
-        # rows are routed here. Calibrated leaves have the weights of other rows.
+        # Two kinds of trees cannot be checked. With bins, projections were grown on other numbers than the values that
+        # route rows here. Calibrated leaves have the weights of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and CALIBRATED not in self.forest.files.stages:
             _check_leaves(tree, table, bags, weight)

@@ -68,7 +68,7 @@ def plan_tree_losses(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
     """
     stock, features, groups = job.stock, len(job.described.used), permuted_groups(job)
     rows, widest = job.described.rows, max(len(group.places) for group in groups)
-    again = float(np.minimum(stock.depths(), features).max()) / 4  # most paths below a feature are short
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most paths below a split on a feature are short
     drawn = job.out_of_bag_share * rows
     walk = stock.walk_nanoseconds(job.out_of_bag_share * chosen) * (1.0 + again)
     work = drawn * stock.tree_count * features * DRAW_NS + walk
@@ -185,7 +185,7 @@ def _permute_groups(
 
 
 def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:
-    """Return the LeafLosses whose sum is the loss. The last one has the weights of the rows.
+    """Return one or two LeafLosses, which add up to the loss. The last one has the weights of the rows.
 
     The Poisson deviance of a row with target y and prediction p is 2 p - 2 y log(p), without terms that do not depend
     on p. It is the sum of two losses, each with a single class: -2 log(p) with the weight y, and 2 p.

@@ -62,7 +62,7 @@ def part_decreases(header: Header, span: Span) -> list[TreeDecreases]:
 
 
 def importance_of(trees: Iterable[TreeArrays], spec: DataSpec) -> NDArray[np.float64]:
-    """Return what `importance` returns, for trees in memory: whole trees, in order."""
+    """Return the same as `importance`, for whole trees in memory, in order."""
     total = np.zeros(len(spec.features))
     for nodes in trees:
         for _, decrease in tree_decreases([nodes], spec):
@@ -76,9 +76,9 @@ def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tup
     pieces  consecutive nodes, of whole trees or of parts of trees
 
     The decrease of an oblique node is divided equally among its features. Decreases of a regression are divided by the
-    square of the step to which targets are rounded (TargetSpec.step), so that they neither vanish nor overflow. The
-    decrease for classes is a difference of impurities, whose rounding error counts as 0: it would be all the importance
-    in a tree of which no split decreases the impurity.
+    square of the step to which targets are rounded (TargetSpec.step), so that they neither vanish nor overflow. For
+    classes, a decrease within the rounding error counts as 0: in a tree without any larger decrease, rounding errors
+    alone would make up the importance.
     """
     step, total, last = spec.target.step, np.zeros(len(spec.features)), -1
     least = 0.0 if spec.target.is_regression else _ROUNDING * max(1.0, math.log2(len(spec.target.classes)))

@@ -1,7 +1,7 @@
 """Criteria, one object each: how splits of a node are compared, and the impurity of a node in the forest table.
 
     in memory   kernels compare splits, by `number` and `table` (kernels/scan/)
-    by passes   splits are compared from counts: `scores` and `bounds` are floats that filter, `exact` decides
+    by passes   splits are compared from counts: the floats `scores` and `bounds` drop most splits, `exact` decides
 
 Code outside the package adds a criterion for classes as a ScoredCriterion of two compiled functions, which it passes to
 `register_criterion`; README.md of grow has an example.
@@ -38,7 +38,7 @@ Sides = NDArray[np.int64]
 
 
 class Criterion(ABC):
-    """A criterion.
+    """A rule that scores splits, and the impurity of a node.
 
     name     value of TrainConfig.impurity
     number   number in kernels (kernels/scan/impurity.py)

@@ -112,7 +112,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, m
         header = Header(store.spec, config, store.levels())
         span = check_part(path, part, header)
         written = write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
-        # The files of leaves move unchanged, and ballots follow from the nodes.
+        # Leaves do not change, so their files move. Ballots are computed from the new nodes.
         for file in found_leaves(narrow, store.spec, part):
             trees = file.trees
             if trees.stop > part.stop:  # left by a run with other parts; these leaves are computed again

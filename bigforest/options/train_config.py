@@ -137,7 +137,7 @@ class TrainConfig(TrainOptions):
     def for_task(self, task: Task) -> TrainConfig:
         """Return the configuration for a target of this task, with task and impurity set.
 
-        Raises ConfigError for a family or an option of the other task only.
+        Raises ConfigError if the family or an option does not support this task.
         """
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
@@ -169,7 +169,8 @@ class TrainConfig(TrainOptions):
         possible: list[Task] = []
         for task in TASKS:
             with suppress(ConfigError):
-                possible.append(self.for_task(task).task or task)
+                self.for_task(task)
+                possible.append(task)
         return possible[0] if len(possible) == 1 else None
 
     def _of_task(self, task: Task) -> TrainConfig:
@@ -313,7 +314,8 @@ class TrainConfig(TrainOptions):
             count = math.comb(features, size)
             if len(range(place, self.trees, len(sizes))) > count and (self.subspace_per == "tree" or size == features):
                 most = count * len(sizes) + place
-                hint = f"another subspace, or {api('subspace_per')} node" if size < features else "or another subspace"
+                other = f"another {api('subspace')}"
+                hint = f"{other}, or {api('subspace_per')} node" if size < features else f"or {other}"
                 raise ConfigError(
                     f"a table of {counted(features, 'feature')} has {counted(count, 'subspace')} of {size}, and no two "
                     f"trees may have the same: ask for at most {counted(most, 'tree')}, {hint}"

@@ -35,7 +35,7 @@ from bigforest.metrics.conformal import (
 # Number of rows that are drawn at random from a larger table. The standard deviation of the coverage is then below
 # 0.001.
 MOST_ROWS = 1 << 18
-# Most of these rows that the jackknife uses. The standard deviation of a coverage of 0.9 is then 0.005.
+# Most rows that the jackknife uses. The standard deviation of a coverage of 0.9 is then 0.005.
 JACKKNIFE_ROWS = 1 << 12
 # Intervals are scaled by the spread of the trees if the median row has at least this many trees that vote on it.
 _FEWEST_VOTERS = 10

@@ -112,7 +112,7 @@ class Trees(NamedTuple):
 
     parts          the files of trees, in order.
     header         common header of all files.
-    first          int64 [entries + 1], entry e has the trees first[e] to before first[e + 1].
+    first          int64 [entries + 1], entry e has the trees first[e]:first[e + 1].
     nodes          int64 [entries], number of nodes.
     impure_leaves  int64 [entries], leaves with several classes, or with values; 0 if unknown.
     list_entries   int64 [entries], terms of oblique nodes plus levels of nodes on categories; 0 if unknown.
@@ -153,7 +153,7 @@ class Trees(NamedTuple):
         return spans
 
     def load(self, entries: range, workers: int, make: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
-        """Load the trees of some entries. They may use any feature of `used`.
+        """Load the trees of some entries. The trees may use any feature of `used`.
 
         make  function that makes the array of nodes from a shape and a type. If given, trees are loaded without counts,
               for routing rows; if None, for prediction
@@ -164,7 +164,7 @@ class Trees(NamedTuple):
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
-    """Return the files of trees, an entry each, with sizes from names and metadata. Loading checks these.
+    """Return the trees, an entry per file, with sizes from names and metadata. Loading checks the sizes.
 
     parts  as for `check_parts`
     """

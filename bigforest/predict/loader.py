@@ -50,7 +50,7 @@ class TreeLoader:
         self._needed = needed_features(files.spec, refined=files.is_refined)
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
-        self._last_predictor: Predictor | None = None  # of a plain rule, which the next call probably has, too
+        self._last_predictor: Predictor | None = None  # with a plain rule: the next call probably has the same
 
     def check(self) -> None:
         """Read and check all nodes: see `Forest.check`."""
@@ -142,7 +142,7 @@ class TreeLoader:
         targets: LeafTargets | None,
         means: NDArray[np.float64] | None,
     ) -> Predictor:
-        """Return a predictor of a group of trees, or of the trees that the rule selects. It has no counts of leaves.
+        """Return a predictor of a group of trees, or of the trees that the rule selects, without counts of leaves.
 
         trees  numbers of the trees of the group
         means  float64 [leaves], means of the leaves as grown; needed for targets and for the spread of the trees

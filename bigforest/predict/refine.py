@@ -55,7 +55,7 @@ class BoostedStage:
     def add(self, rows: StageRows, sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:
         """Add the values of the trees of some sequences to sums, float64 [rows, outputs], tree by tree.
 
-        rounds  range of the trees of a single sequence; None for all trees.
+        rounds  rounds of the trees, if `sequences` is a single sequence; None for all trees.
         """
         first, last = sequences.start * self._rounds, sequences.stop * self._rounds
         if rounds is not None:

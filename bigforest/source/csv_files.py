@@ -52,8 +52,8 @@ class CsvFile(NamedTuple):
     def open(cls, path: Path, reading: Reading) -> CsvFile:
         """Read the header. Raises DataError if there is none that can be read.
 
-        The separator is that of `reading`; else the usual one, if it divides the header; else a tab in .tsv and a comma
-        in other files; if that does not divide the header, another one that does.
+        The separator is `reading.separator`. If that is not set, it is the first of these that divides the header:
+        `reading.usual`, a tab for .tsv or a comma for other files, the other separators.
         """
         check_is_text(path)
         if reading.separator:
@@ -187,8 +187,8 @@ def _header(file: Path, separator: str) -> list[str]:
 
 
 def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
-    """Return the number of columns up to the last one with a name, or of all columns if a nameless one after it has a
-    value."""
+    """Return the number of columns without those at the end that have neither a name nor a value. If one of the
+    nameless columns at the end has a value, all count."""
     use = max((place for place, name in enumerate(names, 1) if name), default=0)
     rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
     try:

@@ -82,7 +82,7 @@ class FileRange(NamedTuple):
 
 
 def cut_ranges(path: Path, parts: Sequence[tuple[Path, int]], range_bytes: int = RANGE_BYTES) -> list[FileRange]:
-    """Return the ranges of the concatenation `path` of files; parts: path and number of bytes of each file."""
+    """Return the ranges of a file `path` that joins other files; parts: path and number of bytes of each of these."""
     pieces: list[list[Piece]] = []
     room = 0
     for part, size in parts:

@@ -185,7 +185,7 @@ class FeatureTable(TableView):
         return ranked.in_table_codes(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """Look up the values between which the thresholds of the subtrees are."""
+        """Look up the two values on either side of each threshold of the subtrees."""
         batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
         executor.run(look_up_thresholds, batches, shared=(self.store,))
 

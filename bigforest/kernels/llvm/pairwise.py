@@ -21,7 +21,7 @@ from bigforest.kernels.llvm.lanes import FLOATS, LANES, VECTOR, Lanes, emits
 PAIRS = 128
 # Nodes below this weight are scored in float32: products of two weights have at most 30 bits.
 SCORED_WEIGHT = 1 << 15
-# Above the relative error of comparing two float32 scores; proof in edges.py.
+# Bound of the relative error of comparing two float32 scores; proof in edges.py.
 SCORE_ERROR = 1e-6
 
 
@@ -55,8 +55,8 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
 
 
 def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
-    """Set `out` as `sums_up_to`, and score[i] to d**2 / (w_l w_r) of the split after code[i]
-    (kernels/scan/two_class.py).
+    """Set `out` as `sums_up_to` does, and score[i] to the score d**2 / (w_l w_r) of the split after code[i], see
+    kernels/scan/two_class.py.
 
     add     weights of the rows, shifted by 16 bits for class 1
     before  uint32, sum of the weights of the rows of the node with smaller codes; added to `out`

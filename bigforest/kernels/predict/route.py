@@ -402,7 +402,7 @@ def descend_levels(tile, inputs, lanes, listed, scratch):
 
 @inlined
 def route_levels(inputs, roots, arrive, state, scratch):
-    """Route all rows through all trees as `route`, level by level: inputs.by_level is True."""
+    """Route all rows through all trees like `route`, but level by level; inputs.by_level must be True."""
     active, position = scratch.numbers[0], scratch.numbers[1]
     height, trees = np.uint64(inputs.tiles.shape[2]), np.uint64(roots.size)
     lanes = lanes_of(height)
