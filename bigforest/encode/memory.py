@@ -149,8 +149,8 @@ def plan_encode(
         task_bytes = free // workers - WORKER_BYTES
         if task_bytes < min(widest, _min_task_bytes()):
             raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
-    groups = _groups(rows, value_bytes, task_bytes, categories, limits, int(workers))
-    return EncodePlan(groups, int(workers), task_bytes, limits, rows, dict(value_bytes), binned)
+    groups = _groups(rows, value_bytes, task_bytes, categories, limits, workers)
+    return EncodePlan(groups, workers, task_bytes, limits, rows, dict(value_bytes), binned)
 
 
 def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
