@@ -64,7 +64,7 @@ def part_decreases(header: Header, span: Span) -> list[TreeDecreases]:
 def importance_of(trees: Iterable[TreeArrays], spec: DataSpec) -> NDArray[np.float64]:
     """Return the same as `importance`, for whole trees in memory, in order."""
     total = np.zeros(len(spec.features))
-    for nodes in trees:
+    for nodes in trees:  # separately: in memory, numbers of trees begin with 0 in each
         for _, decrease in tree_decreases([nodes], spec):
             total += decrease
     return decrease_shares(total)
