@@ -540,9 +540,14 @@ class Reader:
         return frame, features
 
     @cached_property
-    def _categories(self) -> list[str]:
-        """Names of the first categories, for an error."""
-        names = (feature.name for feature in self.spec.features if feature.kind == "category")
+    def _has_categories(self) -> bool:
+        return any(feature.kind == "category" for feature in self.spec.features)
+
+    @cached_property
+    def _text_categories(self) -> list[str]:
+        """Names of the first categories of text, for an error."""
+        categories = (feature for feature in self.spec.features if feature.kind == "category")
+        names = (feature.name for feature in categories if kind_of(feature.dtype).family == "text")
         return list(islice(names, _NAMED))
 
     @cached_property
@@ -589,12 +594,12 @@ class Reader:
                 "two dimensions and that many columns"
             )
         dtype = matrix[:0].dtype
-        if dtype.kind == "O" or (dtype.kind in "UT" and self._categories):
+        if dtype.kind == "O" or (dtype.kind in "UT" and self._has_categories):
             return
-        if self._categories:
+        if self._text_categories:
             raise DataError(
-                f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
-                f"{dtype}: give a table, or an array of objects"
+                f"the features {', '.join(map(repr, self._text_categories))} are categories of text, and the array "
+                f"holds {dtype}: give a table, or an array of objects"
             )
         if dtype.kind not in "biuf" or dtype.itemsize > 8:
             raise DataError(f"the array has type {dtype}; convert it to numbers of at most 64 bits")
@@ -603,8 +608,8 @@ class Reader:
         """Read the features `used` of an array [rows, features], as `frame` does, in the order of training.
 
         matrix  an array that `check_matrix` accepts. Dates and times are the integers that represent them
-                (columns/types.py). If some features are categories, it holds text or objects: a level is a text, a
-                boolean or a whole number, and None and NaN are missing.
+                (columns/types.py). A level of a category is a text, a boolean or a whole number. None and NaN are
+                missing.
 
         Raises DataError as `frame` does.
         """
@@ -616,6 +621,9 @@ class Reader:
             single = dtype == np.float32
             found = np.isin(matrix, self._missing_numbers.to_numpy().astype(np.float32 if single else np.float64))
             matrix = np.where(found, np.nan, matrix) if found.any() else matrix
+        if self._has_categories:
+            columns = [self._column(matrix[:, place], int(place), unseen) for place in used]
+            return self._as_split(RowBatch.of(columns), used)
         if used.size == len(self.spec.features):
             return self._as_split(RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))]), used)
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
@@ -704,6 +712,12 @@ class Reader:
         if not _is_comparable(series.dtype, feature.dtype):
             raise DataError(f"the feature {feature.name!r} of the array {_other_kind(series.dtype, feature.dtype)}")
         return numbers(series, feature.dtype)
+
+    def _column(self, column: NDArray[Any], place: int, unseen: UnseenLevels) -> NDArray[Any]:
+        """Return a feature that is a column of an array of numbers."""
+        if self.spec.features[place].kind == "numeric":
+            return column
+        return self._codes([pl.Series(column, nan_to_null=True)], [place], unseen)[0]
 
     def _objects(self, column: NDArray[Any], place: int, unseen: UnseenLevels) -> NDArray[Any]:
         """Return a feature that is a column of an array of objects or text. Raises DataError."""

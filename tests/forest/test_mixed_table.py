@@ -231,7 +231,7 @@ def test_predict__refuses_other_types_and_arrays_of_numbers(forest: Forest) -> N
     ):
         with pytest.raises(DataError, match=words):
             forest.predict(frame.with_columns(change))
-    with pytest.raises(DataError, match="'c1', 'c2' are categories, and the array holds float64"):
+    with pytest.raises(DataError, match="the features 'c1' are categories of text, and the array holds float64"):
         forest.predict(np.zeros((3, 4)))
     with pytest.raises(DataError, match="the feature 'x0' of the array cannot be read"):
         forest.predict(np.array([["a", "b", 1, 2.0]], object))

@@ -375,6 +375,18 @@ def test_train__text_of_any_length_in_numpy() -> None:
     assert all(np.array_equal(each, shares[0]) for each in shares)
 
 
+@pytest.mark.parametrize("make", [np.array, lambda rows: np.array(rows, np.float32), list, sparse.csr_array])
+def test_categories__of_numbers_in_arrays(make: Any) -> None:
+    """The kinds of array that training takes, prediction takes too."""
+    rows = np.array([[k % 5, k * 7 % 11] for k in range(90)], np.float64)
+    target = np.array([3.0, 0.0, 9.0, 1.0, 6.0])[rows[:, 0].astype(int)]
+    data = make(rows) if make is not list else rows.tolist()
+    forest = bf.train(data, target, categories=["x0"], min_level=1, mtry="all", trees=3, refine="off", shrink="off")
+    assert forest.predict(data).tolist() == target.tolist()
+    with pytest.raises(DataError, match="'x0' has levels that did not occur in training, among them 5"):
+        forest.predict(np.array([[5.0, 1.0]]), unseen="error")
+
+
 def test_train__categories_of_numbers_in_an_order_of_their_own(tmp_path: Path) -> None:
     """Which the values do not have."""
     size = np.random.default_rng(2).integers(0, 4, 90)
