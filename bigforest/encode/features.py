@@ -39,6 +39,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,9 +279,11 @@ def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
     """Encode a category. Raises DataError when its levels do not fit in memory."""
     dtype = job.source.schema[name]
     slices: Callable[[], Iterator[pl.Series]] = partial(job.column, name)
-    if job.plan.rows <= job.plan.limits.slice_rows:  # a column of one slice is read once
-        slices = partial(iter, list(slices()))
-    levels, missing = _find_levels(job, name, dtype, slices())
+    unread = slices()
+    first_slice = next(unread)
+    if len(first_slice) == job.plan.rows:  # a column of one slice is read once
+        slices = partial(iter, [first_slice])
+    levels, missing = _find_levels(job, name, dtype, chain([first_slice], unread))
     first = int(missing)
     numbers = np.arange(first + len(levels), dtype=np.float64)
     numbers[:first] = np.nan

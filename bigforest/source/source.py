@@ -12,6 +12,7 @@ of the old and the new content would be combined. So a `FileStamp` of each file 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -26,6 +27,7 @@ import polars as pl
 from bigforest.columns.types import (
     cells,
     columns_named,
+    is_nested,
     locate_columns,
     numbers,
     physical,
@@ -98,6 +100,9 @@ POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 PAGE_BYTES = 1 << 16
 # Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
+# Columns whose values may be long are decoded by this many rows, into frames of about this many bytes.
+_LONG_ROWS, _LONG_BYTES = 1 << 12, 1 << 24
+_LONG_TYPES = (pl.String(), pl.Binary())
 # Rows that methods such as `has_values` read at a time.
 _BATCH_ROWS = 1 << 16
 _COMPLETE = "; check that it was written to the end"
@@ -183,8 +188,7 @@ class Source:
         """Return all rows of the named columns, each in one chunk. Raises DataError if they cannot be read."""
         if not self.rows:
             return pl.DataFrame(schema={name: self.schema[name] for name in names})
-        [whole] = self.batches(names, self.rows)
-        return whole
+        return pl.concat(self.batches(names, self.rows), rechunk=True)
 
     def column(self, name: str) -> pl.Series:
         """Return all rows of one column, in one chunk. Raises DataError if it cannot be read."""
@@ -195,19 +199,27 @@ class Source:
     ) -> Iterator[pl.DataFrame]:
         """Yield the named columns of the rows first .. stop - 1, in order, in frames of `rows` rows and one chunk.
 
-        The last frame may be shorter. `stop` None means all rows from `first` on. Memory: a frame or two, and a page or
-        two of each column, for row groups of any size. Raises DataError if the columns cannot be read.
+        The last frame may be shorter, and so may frames of files with long text. `stop` None means all rows from
+        `first` on. Memory: a frame or two, and a page or two of each column, for row groups and text of any size.
+        Raises DataError if the columns cannot be read.
         """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
-            yield from _regroup(self._read_pages(columns, rows, first, stop), rows)
+            is_long = any(self.schema[name] in _LONG_TYPES or is_nested(self.schema[name]) for name in columns)
+            size = _LONG_BYTES if is_long else math.inf
+            yield from _regroup(self._read_pages(columns, rows, size, first, stop), rows, size)
             return
         chosen = self.frame.select(columns_named(columns))
         for start in range(first, stop, rows):
             yield self._read(chosen.slice(start, min(rows, stop - start)))
 
-    def _read_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
-        """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows."""
+    def _read_pages(
+        self, names: Sequence[str], rows: int, size: float, first: int, stop: int
+    ) -> Iterator[pl.DataFrame]:
+        """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows.
+
+        size  about how many bytes a frame has at most
+        """
         from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0  # row of the table with which the next file begins
@@ -226,8 +238,9 @@ class Source:
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
                 # The next row to read, and the end of the row groups that are read.
                 at, end = (ends[groups[0]], ends[groups[-1] + 1]) if groups else (ends[-1], ends[-1])
-                batches = file.iter_batches(rows, row_groups=groups, columns=stored, use_threads=False)
-                for batch in batches if groups else ():
+                decoded_rows = rows if size == math.inf else min(rows, _LONG_ROWS)
+                batches = file.iter_batches(decoded_rows, row_groups=groups, columns=stored, use_threads=False)
+                for batch in _joined(batches, rows, size) if groups else ():
                     requested = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
                     at += batch.num_rows
                     if requested.num_rows:
@@ -248,16 +261,39 @@ class Source:
             raise _unreadable(self.name, reason(error)) from error
 
 
-def _regroup(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """Yield the rows of frames of at most `rows` rows in frames of exactly `rows`; the last may be shorter."""
+def _joined(batches: Iterator[Any], rows: int, size: float) -> Iterator[Any]:
+    """Yield record batches in tables of at most `rows` rows, and `size` bytes or a little more."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    lacking, room = rows, size
+    for batch in batches:
+        if batch.num_rows > lacking:
+            yield pa.Table.from_batches(held)
+            held, lacking, room = [], rows, size
+        held.append(batch)
+        lacking, room = lacking - batch.num_rows, room - batch.nbytes
+        if lacking == 0 or room <= 0:
+            yield pa.Table.from_batches(held)
+            held, lacking, room = [], rows, size
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _regroup(frames: Iterator[pl.DataFrame], rows: int, size: float) -> Iterator[pl.DataFrame]:
+    """Yield the rows of frames of at most `rows` rows in frames of exactly `rows`, or of `size` bytes if that is less.
+
+    The last frame may be shorter.
+    """
     held: list[pl.DataFrame] = []
-    lacking = rows
+    lacking, room = rows, size
     for frame in frames:
         held.append(frame.head(lacking))
-        lacking -= frame.height
-        if lacking <= 0:
+        lacking, room = lacking - frame.height, room - frame.estimated_size()
+        if lacking <= 0 or room <= 0:
             yield pl.concat(held, rechunk=True)
-            held, lacking = [frame.tail(-lacking)] if lacking else [], rows + lacking
+            held = [frame.tail(-lacking)] if lacking < 0 else []
+            lacking, room = rows + min(lacking, 0), size
     if held:
         yield pl.concat(held, rechunk=True)
 

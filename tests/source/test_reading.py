@@ -249,6 +249,23 @@ def test_folder__of_integers_of_128_bits_is_read_in_order(tmp_path: Path) -> Non
         assert not batches or pl.concat(batches).equals(whole.slice(first, size).select("x", "n"))
 
 
+@pytest.mark.parametrize("repeated", [False, True])
+def test_batches__of_long_text_are_small(repeated: bool, tmp_path: Path) -> None:
+    """Repeated text is short in the file, and long when it is read."""
+    texts = [f"{k % 7 if repeated else k} " + "word " * 1_000 for k in range(9_000)]
+    frame = pl.DataFrame({"text": texts, "x": range(9_000)})
+    for number, part in enumerate((frame[:100], frame[100:])):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    source = open_source(tmp_path, scratch=tmp_path)
+    for first, stop in [(0, None), (50, 8_999), (99, 101)]:
+        batches = list(source.batches(["x", "text"], 1 << 18, first, stop))
+        assert pl.concat(batches).equals(frame[first:stop].select("x", "text"))
+        assert max(batch.estimated_size() for batch in batches) < 45e6 / 2
+    assert source.column("text").to_list() == texts
+    assert [batch.height for batch in source.batches(["x"], 1 << 18)] == [9_000]
+    assert {batch.height for batch in source.batches(["x", "text"], 90)} == {90}
+
+
 def test_folder__of_integers_of_128_bits_and_other_types(tmp_path: Path) -> None:
     (folder := tmp_path / "t").mkdir()
     for number, others in ((2**53, [0.5, None]), (2**100, [None, None])):
