@@ -10,9 +10,9 @@ workers again, retries failed tasks, and lets idle workers take tasks of busy wo
                          ...               ─┘         ├────►     finish parts 4 to 6
                          calls of worker n ─── merge ─┘          ...
 
-A task of calls returns a list of parts, and each part is pickled separately. A merging task takes up to _FAN_IN lists.
-Merging is repeated until at most _FAN_IN lists remain. Each finishing task receives all remaining lists, and unpickles
-only its own parts.
+In `reduce_parts`, the first task of each worker returns one list of parts, each pickled separately. A merging task
+takes up to _FAN_IN lists. Merging is repeated until at most _FAN_IN lists remain. Each finishing task receives all
+remaining lists, and unpickles only its own parts.
 """
 
 from __future__ import annotations

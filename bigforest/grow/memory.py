@@ -40,7 +40,7 @@ from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_t
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.store.format import BLOCK_ROWS, block_count
 
-# Share of the rows that are in a bag of as many draws as rows, with replacement.
+# Share of the rows in a bag if n rows are drawn n times with replacement.
 _DRAWN = 1.0 - math.exp(-1.0)
 # Most rows of all trees of a part together, unless one tree has more, so that the table of a part stays small compared
 # with the codes. Names of part files depend on it.

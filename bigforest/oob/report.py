@@ -5,7 +5,7 @@ is the share of wrongly predicted rows among the rows that at least one tree lea
 regression, the mean loss of these rows. Ties go to the lowest class. Rows count by their weights, as in growing.
 `write_oob`:
 
-1. Find the leaves of out-of-bag rows for trees whose leaves growing has not written (leaves.py).
+1. Find the leaves of out-of-bag rows that were not written while the trees grew (leaves.py).
 2. Choose lambda, unless it is given, by the losses of the votes with each lambda (tally.py, choice.py).
 3. For each range of rows that fits in memory (plan.py), add up the votes of all trees, in their order (tally.py).
 4. Choose the power of the shares of classes, unless it is given, by the losses of these votes.

@@ -58,7 +58,7 @@ class Sampler:
     """The bags of all trees of a forest.
 
     Keeps the draws of recent trees, up to _KEPT_BYTES, for callers that need many blocks of a few trees. Draws are not
-    pickled: each process draws its own.
+    pickled: each process computes them again.
     """
 
     def __init__(self, store: Store, config: TrainConfig) -> None:
@@ -269,8 +269,8 @@ def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> 
 
     counts  int64 [blocks, strata], rows of each stratum in each block
 
-    The draws of a stratum over all blocks sum to `stratum_draws`. Raises DataError if a stratum has more rows than
-    numpy draws from without replacement.
+    The draws of a stratum over all blocks sum to `stratum_draws`. Without replacement, raises DataError if a
+    stratum has more rows than numpy supports.
     """
     rows = counts.sum(axis=0)
     sums = stratum_draws(rows, config)

@@ -382,8 +382,8 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
     grown  the trees if they are in memory, otherwise None.
 
-    Returns the choices (shrinkage, power, boosted rounds) and the shrunk trees. None replaces the trees if they are not
-    in memory, or if the report needs their memory.
+    Returns the choices (shrinkage, power, boosted rounds) and the shrunk trees. The second result is None if the trees
+    are not in memory, or if the report needs their memory.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:

@@ -68,8 +68,8 @@ def dictionary_of(store: Store) -> CodeValues:
 class RandomSearch(FeatureSearch):
     """The search for the best of some random splits."""
 
-    # For each numeric feature whose cut is drawn: the number of its order of codes (FeatureSearch), and the largest
-    # code below the threshold.
+    # By numeric feature whose cut is drawn: its order of codes, 2 * feature or 2 * feature + 1 (FeatureSearch), and the
+    # largest code below the threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def _histogram(self, feature: int, most: int) -> Histogram:
@@ -125,7 +125,7 @@ class NodeCodes(NamedTuple):
     kinds: NDArray[np.uint8]
 
     def in_table_codes(self, nodes: CodeTree) -> CodeTree:
-        """Return a tree grown on these codes in codes of the table."""
+        """Convert a tree grown on these codes to codes of the table."""
         numeric = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
         start = self.dictionary.offsets[nodes.feature[numeric]]
         left, right = nodes.left_code.copy(), nodes.right_code.copy()
@@ -185,7 +185,7 @@ class FeatureTable(TableView):
         return ranked.in_table_codes(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """Look up the two values on either side of each threshold of the subtrees."""
+        """Look up the values next to each threshold of the subtrees, one below and one above."""
         batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
         executor.run(look_up_thresholds, batches, shared=(self.store,))
 

@@ -2,7 +2,7 @@
 
 Each side of a split has an integer score. In one node, a larger sum of both scores is a larger decrease of impurity.
 Kernels take the number of the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side.
-They are compiled separately for each of these functions.
+Kernels are compiled separately for each function.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def n_log_n(n, table):
 
 @helper
 def known_score(impurity, counts, weight, table):
-    """Return `side_score` for entropy, or for error (minus the rows outside the largest class); 0 for others."""
+    """Return `side_score` for entropy or error; 0 for others. Error: weight of the largest class minus `weight`."""
     score = np.int64(0)
     if impurity == ENTROPY:
         for k in range(np.uint64(counts.size)):
