@@ -1,1 +1,1 @@
-"""Slow and obvious versions of what the kernels do, in plain Python; every fast path is held to them."""
+"""Slow and obvious versions of the kernels, in plain Python. Tests compare every fast path with them."""

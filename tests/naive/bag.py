@@ -17,7 +17,7 @@ FIRST_BLOCK = 2  # stream of block 0
 
 
 def bag(rows: int, tree: int, config: TrainConfig) -> list[int]:
-    """How often each row is drawn."""
+    """Return how often each row is drawn."""
     sizes = [min(BLOCK_ROWS, rows - start) for start in range(0, rows, BLOCK_ROWS)]
     if not config.bootstrap:
         return [1] * rows
@@ -36,7 +36,7 @@ def bag(rows: int, tree: int, config: TrainConfig) -> list[int]:
 
 
 def bag_by_class(target: list[int], tree: int, config: TrainConfig) -> list[int]:
-    """How often each row is drawn when every class is drawn by itself."""
+    """Return how often each row is drawn if each class is drawn separately."""
     blocks = [target[start : start + BLOCK_ROWS] for start in range(0, len(target), BLOCK_ROWS)]
     key = [rng.stream_key(config.seed, PURPOSE_BAG, tree, stream) for stream in SPREADING]
     random = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
@@ -66,7 +66,7 @@ def bag_by_class(target: list[int], tree: int, config: TrainConfig) -> list[int]
 
 
 def drawn_again(rows: int, draws: int, key: int) -> list[int]:
-    """Rows are put back after every draw."""
+    """Return how often each row is drawn with replacement."""
     counts = [0] * rows
     for draw in range(1, draws + 1):
         counts[uniform(key, draw, rows)] += 1
@@ -74,7 +74,7 @@ def drawn_again(rows: int, draws: int, key: int) -> list[int]:
 
 
 def drawn_once(rows: int, draws: int, key: int) -> list[int]:
-    """Rows are taken in order, each with the chance that leaves all subsets equally likely."""
+    """Return 1 for each row that is drawn without replacement. All subsets are equally likely."""
     counts = [0] * rows
     for row in range(rows):
         if uniform(key, row + 1, rows - row) < draws:
@@ -89,8 +89,7 @@ def uniform(key: int, draw: int, bound: int) -> int:
 
 
 def bag_of(target: list[int], tree: int, config: TrainConfig) -> list[int]:
-    """How often each row is drawn, whichever way the configuration draws rows; of a block at most where some are held
-    out."""
+    """Return how often each row is drawn, by class or not. With held-out rows there must be a single block."""
     if config.calibration is not None:
         assert len(target) <= BLOCK_ROWS
         others = [row for row in range(len(target)) if not is_held_out(row, config.calibration)]
@@ -101,6 +100,6 @@ def bag_of(target: list[int], tree: int, config: TrainConfig) -> list[int]:
 
 
 def is_held_out(number: int, share: float) -> bool:
-    """Whether the row, or group, of this number is in no bag."""
+    """Return True if the row, or group, of this number is in no bag."""
     key = rng.stream_key(0, PURPOSE_HELD_OUT, 0, 0)
     return (rng.mix((key + (number + 1) * rng.GOLDEN) & rng.MASK) >> 11) / 2**53 < share

@@ -19,7 +19,7 @@ MOST = 65_535
 
 
 class Boosted(NamedTuple):
-    """By tree: its bag, nodes, error, vote, and the class it answers for each row."""
+    """Bag, nodes, error and vote of each tree, and the class that it predicts for each row."""
 
     bags: list[list[int]]
     trees: list[list[Node]]
@@ -29,7 +29,7 @@ class Boosted(NamedTuple):
 
 
 def bag_by_weight(weights: Sequence[int], tree: int, config: TrainConfig) -> list[int]:
-    """How often each row is drawn: a number below the sum of the weights falls to one row."""
+    """Return how often each row is drawn, with probabilities proportional to the weights."""
     rows = len(weights)
     draws = rows if config.sample_fraction == 1.0 else max(1, int(config.sample_fraction * rows + 0.5))
     key = rng.stream_key(config.seed, PURPOSE_BAG, tree, STREAM)
@@ -45,16 +45,17 @@ def bag_by_weight(weights: Sequence[int], tree: int, config: TrainConfig) -> lis
 
 
 def first_weights(rows: int, config: TrainConfig) -> list[int]:
-    """Before the first tree."""
+    """Return the weights of the rows for the first tree."""
     return [1 if config.sampling == "arc-x4" else TOTAL // rows] * rows
 
 
 def next_weights(
     weights: Sequence[int], wrong: Sequence[Sequence[bool]], config: TrainConfig
 ) -> tuple[list[int], float, float]:
-    """The weights after the last tree of `wrong`, which was drawn by `weights`; its error and its vote.
+    """Return the weights of the rows for the next tree, and the error and the vote of the last tree.
 
-    wrong  by tree, for each row
+    weights  weights by which the bag of the last tree was drawn
+    wrong    [trees][rows], True if the tree predicts the row wrongly
     """
     rows, last = len(weights), wrong[-1]
     error = Fraction(sum(weight for weight, lost in zip(weights, last, strict=True) if lost), sum(weights))
@@ -67,7 +68,7 @@ def next_weights(
         return first_weights(rows, config), float(error), vote
     halves = [Fraction(sum(own for own, lost in zip(weights, last, strict=True) if lost == side)) for side in (0, 1)]
     factors = [float(Fraction(TOTAL // 2) / half) for half in halves]
-    # A product of float64 is rounded once, and again to a whole number, halves to the even one.
+    # A float64 product is rounded, and then rounded to a whole number, halves to the even one.
     return (
         [max(1, round(weight * factors[lost])) for weight, lost in zip(weights, last, strict=True)],
         float(error),
@@ -107,7 +108,7 @@ def answer(nodes: Sequence[Node], row: Sequence[float]) -> int:
 
 
 def shares(made: Boosted, row: int, classes: int, trees: Sequence[int]) -> list[float]:
-    """The share of each class in the votes of some trees, each multiplied by its own, added up in their order."""
+    """Return the share of each class in the votes of some trees. Votes are added in the order of the trees."""
     sums = [0.0] * classes
     for tree in trees:
         sums[made.answers[tree][row]] += made.votes[tree]
@@ -116,7 +117,7 @@ def shares(made: Boosted, row: int, classes: int, trees: Sequence[int]) -> list[
 
 
 def out_of_bag(made: Boosted, row: int, classes: int) -> tuple[int | None, list[int]]:
-    """The class with most votes of the trees that have not seen a row, and which these are."""
+    """Return the class with the most votes of the trees whose bags lack a row, and these trees."""
     voters = [tree for tree, bag in enumerate(made.bags) if bag[row] == 0]
     sums = [0.0] * classes
     for tree in voters:

@@ -10,7 +10,7 @@ from tests.naive.predict import find_leaf
 
 
 def calibrated(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequence[int]) -> list[list[int]]:
-    """The counts of every node: in a leaf those of the rows that end in it, if any do; above, their sums."""
+    """Return the counts of every node: rows of its leaves by class. A leaf without rows keeps its counts."""
     counts = [[0] * tree.counts.shape[1] for _ in tree.feature]
     for row, label in zip(rows, truth, strict=True):
         if label >= 0:
@@ -24,7 +24,7 @@ def calibrated(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequenc
 
 
 def decreases(tree: TreeArrays, counts: Sequence[Sequence[int]]) -> list[float | None]:
-    """The decrease of the Gini impurity of every node by these counts of its rows, None in a leaf."""
+    """Return the decrease of the Gini impurity of every node by these counts; None for a leaf."""
 
     def weighted(node: int) -> float:
         total = sum(counts[node])

@@ -10,14 +10,13 @@ import numpy as np
 
 
 def bound(errors: Sequence[float], coverage: str) -> float | None:
-    """The k-th smallest, k = ceil(coverage * (n + 1)); None where there are not as many."""
+    """Return the k-th smallest error, k = ceil(coverage * (n + 1)); None if there are fewer than k."""
     rank = ceil(Fraction(coverage) * (len(errors) + 1))
     return sorted(errors)[rank - 1] if rank <= len(errors) else None
 
 
 def bins(predictions: Sequence[float], coverage: str) -> list[list[float]]:
-    """The predictions cut into bins: equal ones together, each bin as soon as it has rows enough for itself and leaves
-    as many for others."""
+    """Return the predictions in bins. A bin ends before a new value if it and the remaining rows are both enough."""
     rows = len(predictions)
     least = max(200, ceil(10 / (1 - Fraction(coverage))), ceil(Fraction(rows, 20)))
     found: list[list[float]] = [[]]
@@ -37,9 +36,10 @@ def interval(
     spreads: Sequence[float] | None = None,
     spread: float = 0.0,
 ) -> tuple[float, float] | None:
-    """The interval around the prediction `value`; None where there are too few rows.
+    """Return the interval around the prediction `value`; None if there are too few rows.
 
-    spreads, spread  of the trees on the rows that are known, and on this one; by which rows are as hard as they are.
+    spreads  spread of the trees on each calibration row; errors are scaled by it. None without scaling
+    spread   spread of the trees on the predicted row
     """
     cut = bins(predictions, coverage)
     own = next((one for one in cut if value <= one[-1]), cut[-1]) if predictions else []
@@ -58,9 +58,11 @@ def interval(
 def jackknife(
     errors: Sequence[float], left: Sequence[Sequence[bool]], coverage: str, values: Sequence[float]
 ) -> tuple[float, float] | None:
-    """The interval of a row of which the trees say `values`, by calibration rows (Kim, Xu and Barber 2020).
+    """Return the interval of a row by calibration rows (Kim, Xu and Barber 2020).
 
-    errors  of each calibration row by the trees that left it out; left: by row whether each tree did.
+    errors  error of each calibration row, by the trees that left it out
+    left    [rows][trees], True if the tree left the calibration row out
+    values  prediction of each tree for the row
     """
     guesses = [float(np.mean([value for value, out in zip(values, own, strict=True) if out])) for own in left]
     low = bound([-(guess - error) for guess, error in zip(guesses, errors, strict=True)], coverage)
@@ -81,7 +83,11 @@ def categories(truths: Sequence[int], classes: int, coverage: str) -> list[list[
 
 
 def class_set(truths: Sequence[int], shares: Sequence[float], coverage: str, row: Sequence[float]) -> list[int] | None:
-    """The classes of a row with these shares of the votes; `shares`: those of the true classes. None: too few rows."""
+    """Return the set of classes of a row; None if there are too few rows.
+
+    shares  share of the votes for the true class, of each calibration row
+    row     share of the votes for each class, of the predicted row
+    """
     found: list[int] = []
     for own in categories(truths, len(row), coverage):
         floor = bound([-share for truth, share in zip(truths, shares, strict=True) if truth in own], coverage)
@@ -92,7 +98,7 @@ def class_set(truths: Sequence[int], shares: Sequence[float], coverage: str, row
 
 
 def rejections(confidences: Sequence[float], wrong: Sequence[bool]) -> list[tuple[float, int, int]]:
-    """For each confidence, the highest first: it, how many rows have it or more, and how many of these are wrong."""
+    """Return (confidence, rows of at least this confidence, wrong rows among them), from the highest confidence."""
     pairs = list(zip(confidences, wrong, strict=True))
     found = []
     for confidence in sorted(set(confidences), reverse=True):
@@ -102,7 +108,7 @@ def rejections(confidences: Sequence[float], wrong: Sequence[bool]) -> list[tupl
 
 
 def isotonic(confidences: Sequence[float], wrong: Sequence[bool]) -> dict[float, Fraction]:
-    """The error at each confidence, which does not rise with it: of pools of adjacent violators."""
+    """Return the error at each confidence. It does not rise with confidence: adjacent violators are pooled."""
     blocks: list[tuple[list[float], int, int]] = []
     for confidence in sorted(set(confidences)):
         own = [bad for one, bad in zip(confidences, wrong, strict=True) if one == confidence]
@@ -115,8 +121,10 @@ def isotonic(confidences: Sequence[float], wrong: Sequence[bool]) -> dict[float,
 
 
 def answered(confidences: Sequence[float], wrong: Sequence[bool], risk: str, values: Sequence[float]) -> list[bool]:
-    """Whether rows of these confidences are answered: the nearest confidence not above it has an error up to the risk,
-    or there is none below it and the least has."""
+    """Return True for each of `values` that is answered: its error is at most the risk.
+
+    Its error is that of the nearest of `confidences` not above it, or of the lowest one.
+    """
     errors = isotonic(confidences, wrong)
     nearest = [max((one for one in errors if one <= value), default=min(errors)) for value in values]
     return [errors[one] <= Fraction(risk) for one in nearest]

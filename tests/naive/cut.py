@@ -1,6 +1,4 @@
-"""Trees of few leaves and without poor splits, grown so: the leaf whose split decreases impurity the most is split
-next. And minimal cost-complexity pruning as Breiman et al. 1984 have it, weakest link by weakest link.
-"""
+"""Best-first growth of trees, and minimal cost-complexity pruning (Breiman et al. 1984), link by link."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import Split, Table, impurity_of
 from tests.naive.tree import Node, find_split, must_be_leaf, with_default, with_min_leaf
 
-# A node: its number in preorder, or its sides from the root, 0 left and 1 right. Both are in the order of preorder.
+# A node: its number in preorder, or the path from the root (0 left, 1 right). Both sort in preorder.
 Key = Any
 
 
@@ -27,9 +25,11 @@ def best_first(
     leaves: float,
     least: float,
 ) -> dict[Key, tuple[Key, Key]]:
-    """The children of the nodes that are split; `decrease` by the split of a node, None if it has none.
+    """Return the children of each split node. The leaf with the largest decrease is split next.
 
-    leaves  most of them; least: smallest decrease of a split
+    decrease  decrease of impurity by the split of a node; None for a node without a split
+    leaves    most leaves
+    least     smallest decrease of a split
     """
     found: dict[Key, tuple[Key, Key]] = {}
     heap: list[tuple[float, Key]] = []
@@ -51,7 +51,7 @@ def best_first(
 def pruned(
     children: dict[Key, tuple[Key, Key]], decrease: Callable[[Key], float], cost: float, ties: bool = True
 ) -> dict[Key, tuple[Key, Key]]:
-    """The children that are left when the weakest link is pruned again and again, while it is weak enough."""
+    """Prune the weakest link while its strength is below `cost` (`ties`: or equal). Return the remaining children."""
 
     def below(node: Key) -> list[Key]:
         return [] if node not in children else [node, *(each for child in children[node] for each in below(child))]
@@ -70,7 +70,7 @@ def pruned(
 
 
 class Open(NamedTuple):
-    """A node that has been reached, with its split if it has one."""
+    """A node that was reached, with its split if it has one."""
 
     rows: list[int]
     key: int
@@ -80,7 +80,7 @@ class Open(NamedTuple):
 
 
 def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: int) -> list[Node]:
-    """The nodes in preorder of a tree that is cut by the options of `config`; its splits are the best ones."""
+    """Return the nodes, in preorder, of a tree with best splits that is cut by the options of `config`."""
     config = with_min_leaf(config, table.classes)
     weights = [int(weight) for weight in weights]
     whole = sum(weights)
@@ -112,7 +112,7 @@ def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: in
         rng.stream_key(config.seed, rng.PURPOSE_GROW, tree, 0),
     )
     most = inf if config.max_leaf_nodes is None else config.max_leaf_nodes
-    # Rounding does not matter: options and decreases that differ by next to nothing are equal.
+    # A decrease that differs from an option by rounding alone is equal to it.
     least = config.min_impurity_decrease * (1 - 2.0**-40) if config.min_impurity_decrease else -inf
     split = best_first((), decrease, children, most, least)
     if config.ccp_alpha:
@@ -136,7 +136,7 @@ def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: in
 
 
 def table_gain(left: list[int], right: list[int], impurity: str) -> float:
-    """The decrease of impurity as the table of nodes has it: each operation rounded, in this order."""
+    """Return the decrease of impurity as in the forest table: each operation rounded, in this order."""
     parent = [a + b for a, b in zip(left, right, strict=True)]
     below = float(sum(left)) * impurity_of(left, impurity) + float(sum(right)) * impurity_of(right, impurity)
     return impurity_of(parent, impurity) - below / float(sum(parent))

@@ -16,7 +16,7 @@ Direction = list[tuple[int, float]]
 def columns(
     kind: str, features: int, count: int, density: float | None, scale: Sequence[float], key: int
 ) -> list[Direction]:
-    """The `count` columns drawn by the node of this key; empty ones are there, and terms are in order."""
+    """Return the `count` directions that the node of this key draws, some maybe empty, with features ascending."""
     cells = chosen_cells(kind, features, count, density, key)
     drawn: list[Direction] = [[] for _ in range(count)]
     for cell in sorted(cells):
@@ -28,7 +28,7 @@ def columns(
 
 
 def chosen_cells(kind: str, features: int, count: int, density: float | None, key: int) -> set[int]:
-    """The cells that have a weight; cell c is that of feature c % features in column c // features."""
+    """Return the cells with a weight. Cell c is for feature c % features of direction c // features."""
     total = features * count
     stream = rng.mix(key ^ PLACES)
     if kind in ("gaussian", "very-sparse"):
@@ -50,7 +50,7 @@ def chosen_cells(kind: str, features: int, count: int, density: float | None, ke
 
 
 def weight_of(kind: str, key: int, cell: int) -> float:
-    """The weight of a cell that has one."""
+    """Return the weight of a chosen cell."""
     random = number(rng.mix(key ^ WEIGHTS), cell + 1)
     if kind != "gaussian":
         return 1.0 if random >> 63 else -1.0

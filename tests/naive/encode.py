@@ -1,4 +1,4 @@
-"""Encoding as its definition says, a value at a time."""
+"""Encoding by its definition, a value at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def distinct_values(column: list[Value]) -> list[float]:
 
 
 def ranks(column: list[Value]) -> list[int]:
-    """How many distinct values are below each cell's."""
+    """Return the rank of each cell among the distinct values, from 0."""
     distinct = distinct_values(column)
     return [distinct.index(float(value) + 0.0) for value in column]
 
@@ -22,8 +22,8 @@ def ranks(column: list[Value]) -> list[int]:
 def binned(column: list[Value], max_bins: int) -> tuple[list[int], list[float], list[float]]:
     """Codes of the cells, and the smallest and the largest value of each code, with at most `max_bins` codes.
 
-    The sorted rows are cut into `max_bins` stretches of equal length; all rows of a value go where the middle
-    of them lies; stretches left empty are not counted.
+    The sorted rows are cut into `max_bins` stretches of equal length. All rows of a value belong to the stretch with
+    their middle. Stretches without a value have no code.
     """
     distinct = distinct_values(column)
     if len(distinct) <= max_bins:
@@ -40,14 +40,14 @@ def binned(column: list[Value], max_bins: int) -> tuple[list[int], list[float], 
 
 
 def is_missing(value: object) -> bool:
-    """Whether a cell has no value."""
+    """Return True if a cell has no value."""
     return value is None or value != value
 
 
 def codes(column: list[Any], max_bins: str | int) -> tuple[list[int], list[float], list[float], bool]:
-    """Codes of the cells, smallest and largest value of each code, and whether code 0 is that of missing cells.
+    """Return codes of the cells, smallest and largest value of each code, and True if code 0 is for missing cells.
 
-    Text has its place among the texts for a value.
+    The value of a text is its place among the sorted texts.
     """
     missing = any(map(is_missing, column))
     present = [cell for cell in column if not is_missing(cell)]
@@ -68,7 +68,7 @@ def codes(column: list[Any], max_bins: str | int) -> tuple[list[int], list[float
 
 
 def classes(column: list[object]) -> tuple[list[object], list[int], list[int]]:
-    """The labels ascending, the rows that have one, and the class of each of those; None and NaN are not labels."""
+    """Return the sorted labels, the rows with a label, and the classes of these rows. None and NaN are not labels."""
     kept = [row for row, label in enumerate(column) if label is not None and label == label]
     labels = sorted({column[row] for row in kept})  # type: ignore[type-var]
     return labels, kept, [labels.index(column[row]) for row in kept]

@@ -18,12 +18,12 @@ PURPOSE_PERMUTE = 101
 NO_NAMES: Names = MappingProxyType({})
 Answers = list[list[float]]
 Row = Sequence[Any]
-# How leaves answer: "soft", "hard", the lambda by which their shares or numbers are shrunk, or their known `answers`.
+# Values of leaves: "soft", "hard", shrunk by a lambda (float), or given as the result of `answers`.
 Vote = str | float | Answers
 
 
 def answers(tree: TreeArrays, vote: Vote = "soft") -> Answers:
-    """What every node answers: the ballot of a leaf, and of an inner node the mean of its leaves over the bag."""
+    """Return the value of every node: the ballot of a leaf, or the mean of the leaves below, weighted by the bag."""
     if isinstance(vote, list):
         return vote
     found: Answers = []
@@ -69,7 +69,7 @@ def path(tree: TreeArrays, row: Row, names: Names = NO_NAMES) -> list[int]:
 
 
 def features_at(tree: TreeArrays, node: int) -> list[int]:
-    """The features an inner node looks at."""
+    """Return the features of the split of an inner node."""
     if tree.feature[node] != OBLIQUE:
         return [int(tree.feature[node])]
     assert tree.terms is not None
@@ -78,7 +78,7 @@ def features_at(tree: TreeArrays, node: int) -> list[int]:
 
 
 def shuffled(values: Sequence[Any], seed: int, tree: int, stream: int) -> list[Any]:
-    """The values in the order of the stream of (seed, tree, stream)."""
+    """Return the values, shuffled by the stream of (seed, tree, stream)."""
     state, order = rng.stream_key(seed, PURPOSE_PERMUTE, tree, stream), list(values)
     for last in range(len(order) - 1, -1, -1):
         state = (state + rng.GOLDEN) & rng.MASK
@@ -88,7 +88,7 @@ def shuffled(values: Sequence[Any], seed: int, tree: int, stream: int) -> list[A
 
 
 def loss_of(answer: Sequence[float], truth: Any, loss: str) -> float:
-    """What an answer loses on a row."""
+    """Return the loss of a prediction on a row."""
     if loss == "mse":
         return (answer[0] - truth) ** 2
     if loss == "poisson_deviance":
@@ -109,7 +109,7 @@ def permuted_change(
     loss: str,
     names: Names = NO_NAMES,
 ) -> float:
-    """By how much what the tree loses on the rows grows, summed by weight, when the features `places` are permuted."""
+    """Return the weighted sum over rows of the increase of the loss if the features `places` are permuted."""
     seed, number, stream = draws
     columns = {place: shuffled([row[place] for row in rows], seed, number, stream) for place in places}
     known = answers(tree)
@@ -125,7 +125,7 @@ def permuted_change(
 def path_contributions(
     tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> Answers:
-    """By how much each feature changes the answer along the path, [features][classes]."""
+    """Return the change of the value by each feature along the path, [features][classes]."""
     known = answers(tree, vote)
     found = [[0.0] * len(known[0]) for _ in range(features)]
     for node, child in pairwise(path(tree, row, names)):
@@ -157,7 +157,7 @@ def oob_decrease(
 def expectation(
     tree: TreeArrays, row: Row, known: set[int], node: int = 0, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> list[float]:
-    """What the tree answers where only the features `known` of a row are: other nodes go both ways, by their bags."""
+    """Return the prediction from the features `known` alone; at other nodes the mean of both sides, by bag weight."""
     if tree.feature[node] == LEAF:
         return _ballot(tree, node, vote)
     left, right = node + 1, int(tree.right[node])
@@ -172,7 +172,7 @@ def expectation(
 
 
 def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft") -> Answers:
-    """Shapley values of the features, [features][classes]; a subset is worth the answer where only it is known."""
+    """Return Shapley values, [features][classes]; the worth of a set of features is its `expectation`."""
     return shapley_values(features, lambda known: expectation(tree, row, known, 0, names, vote))
 
 
@@ -198,7 +198,7 @@ def shapley_values(features: int, worth: Callable[[set[int]], Sequence[float]]) 
 def interaction(
     tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> list[Answers]:
-    """Shapley interaction values by their definition, [features][features][classes]: pairs i < j, and the rest"""
+    """Return Shapley interactions, [features][features][classes]: of pairs i < j, and the rest on the diagonal."""
     values, classes = shapley(tree, row, features, names, vote), len(answers(tree, vote)[0])
     known = {
         frozenset(subset): expectation(tree, row, set(subset), 0, names, vote)
@@ -222,9 +222,10 @@ def interaction(
 
 
 def filled(share: Sequence[float], values: Sequence[Any], category: bool) -> tuple[Any, float]:
-    """What a missing value is filled with by the proximities `share` of all rows, and what those come to that have it.
+    """Return the value that replaces a missing value, and the sum of the proximities of the rows with a value.
 
-    values  of the rows, None where missing; of a category codes.
+    share   proximity to each row
+    values  value of each row, None for missing; the code of a category
     """
     known = [(p, value) for p, value in zip(share, values, strict=True) if p > 0 and value is not None]
     mass = math.fsum(p for p, _ in known)
@@ -239,7 +240,10 @@ def filled(share: Sequence[float], values: Sequence[Any], category: bool) -> tup
 def strength(
     votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int
 ) -> dict[str, float | None]:
-    """Strength, correlation, bound and error of trees that vote, [trees][rows], None where they have seen the row."""
+    """Return strength, correlation, bound and error of a forest.
+
+    votes  [trees][rows], voted class; None for a row of the bag
+    """
     margin: dict[int, float] = {}
     runner_up: dict[int, int] = {}
     wrong = total = 0.0
@@ -259,7 +263,7 @@ def strength(
         seen = [i for i, vote in enumerate(tree) if vote is not None]
         if seen:
             whole = sum(weight[i] for i in seen)
-            # The variance of the raw margin, which is 1, -1 or 0: from its values, not from the formula.
+            # Variance of the raw margin (1, -1 or 0), from its values instead of the formula.
             raw = [(weight[i], (tree[i] == truth[i]) - (tree[i] == runner_up[i])) for i in seen]
             mean = sum(w * r for w, r in raw) / whole
             deviations.append(math.sqrt(max(0.0, sum(w * (r - mean) ** 2 for w, r in raw) / whole)))
@@ -291,10 +295,10 @@ def refined_change(
     draws: tuple[int, int, int],
     loss: str,
 ) -> list[float | None]:
-    """By how much the loss of each row grows when the features `places` are permuted among all rows, a mean of orders.
+    """Return the increase of the loss of each row if the features `places` are permuted, a mean over permutations.
 
-    predicted  the out-of-bag prediction of a row, by its number, with other values; None without one
-    draws      seed, number of orders, and stream
+    predicted  function of the number and the cells of a row that returns its out-of-bag prediction, or None
+    draws      seed, number of permutations, and stream
     """
     seed, orders, stream = draws
     found: list[list[float]] = [[] for _ in rows]

@@ -10,7 +10,7 @@ STEPS = 2**30
 
 
 def fill(cells: Sequence[float], bins: Sequence[tuple[float, float]]) -> float:
-    """That of a column with these cells, NaN where missing.
+    """Return the fill value of a column with these cells, NaN for missing.
 
     bins  the smallest and the largest value of each code, ascending; a cell counts as the smallest of its bin.
     """

@@ -13,11 +13,11 @@ from tests.naive.levels import Level, principal_component
 def level_values(
     cells: Sequence[Level], targets: Sequence[int], classes: int, least: int
 ) -> tuple[dict[Level, float], float]:
-    """The value of each level, None of missing cells, and that of levels that do not occur.
+    """Return the value of each level, and the value for levels that do not occur.
 
-    cells    of the rows that are not held out
-    targets  their classes, or, with 0 classes, the whole numbers of the regression
-    least    rows that a level has at least to have a mean of its own
+    cells    level of each row that is not held out; None for missing
+    targets  class of each of these rows; for regression (0 classes) a whole number
+    least    a level with fewer rows has the value of levels that do not occur
     """
     pairs = list(zip(cells, targets, strict=True))
     sizes = {level: cells.count(level) for level in set(cells)}
@@ -33,7 +33,7 @@ def level_values(
         entry = principal_component(counts, [rng.mix((k + 1) * rng.GOLDEN & rng.MASK) >> 48 for k in range(classes)])
 
     def mean(some: Sequence[int]) -> float:
-        """As float64: the sum is exact."""
+        """Return the mean as float64, from an exact sum."""
         return float(sum(some if entry is None else (entry[k] for k in some))) / float(len(some))
 
     own = {level: mean([target for cell, target in pairs if cell == level]) for level in sizes if level not in rare}

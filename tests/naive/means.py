@@ -1,4 +1,4 @@
-"""Differences of class means, in steps of whole numbers as the rule says."""
+"""Differences of class means, from values in whole steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OFFERS = 0x8EBC6AF09C88C6E3
 def differences(
     table: Table, rows: Sequence[int], weights: Sequence[int], pairing: str, scale: Sequence[float]
 ) -> list[Direction]:
-    """For every pair of classes of these rows: the mean of the second less that of the first, as terms."""
+    """Return, for each pair of classes of these rows, the second mean minus the first, as terms."""
     total = [sum(weights[row] for row in rows if table.target[row] == k) for k in range(table.classes)]
     steps = [steps_of(tuple(column)) for column in table.low.T.tolist()]
     sums = [
@@ -38,7 +38,7 @@ def differences(
 
 
 def pairs(total: Sequence[int], pairing: str) -> list[tuple[int, int]]:
-    """The pairs of classes that are there."""
+    """Return the pairs of the classes with rows."""
     present = [k for k, weight in enumerate(total) if weight]
     if pairing == "consecutive":
         return list(pairwise(present))
@@ -50,7 +50,7 @@ def pairs(total: Sequence[int], pairing: str) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=100)
 def steps_of(column: tuple[float, ...]) -> tuple[list[int], float]:
-    """The values as whole numbers of steps from the smallest, and what a step is worth."""
+    """Return the values in whole steps from the smallest value, and the size of a step."""
     low, high = min(column), max(column)
     span = high - low
     if all(abs(value) <= 2**31 and value == math.floor(value) for value in column) and span <= 2**30:
@@ -61,6 +61,6 @@ def steps_of(column: tuple[float, ...]) -> tuple[list[int], float]:
 
 
 def is_offered(key: int, number: int, count: int, features: int) -> bool:
-    """Whether the node of this key looks at difference `number`."""
+    """Return True if the node of this key considers difference `number`."""
     random = rng.mix((rng.mix(key ^ OFFERS) + (number + 1) * rng.GOLDEN) & rng.MASK)
     return (random >> 32) * features >> 32 < count

@@ -18,7 +18,7 @@ from tests.naive.split import Split, Table
 
 
 class ObliqueSplit(NamedTuple):
-    """A split on a projection; of a single feature, if there is one term, whose weight is forgotten."""
+    """A split on a projection. A single term is a split on its feature, without the weight."""
 
     terms: Direction
     threshold: float
@@ -26,7 +26,7 @@ class ObliqueSplit(NamedTuple):
     right: list[int]
 
     def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
-        """Whether each of these rows [rows, features] goes left."""
+        """Return True for each of these rows [rows, features] that goes left."""
         return (project(self.terms, rows) <= self.threshold).tolist()
 
 
@@ -66,7 +66,8 @@ def find_oblique(
     if not usable:
         return None
     low = [project(terms, own_low) for terms in usable]
-    high = [project(terms, own_high if len(terms) == 1 else own_low) for terms in usable]  # of a code: its smallest
+    # Sums of terms use the smallest value of a code.
+    high = [project(terms, own_high if len(terms) == 1 else own_low) for terms in usable]
     target = [table.target[row] for row in rows]
     projected = Table(np.column_stack(low), np.column_stack(high), target, table.classes)
     own = [weights[row] for row in rows]
@@ -75,12 +76,12 @@ def find_oblique(
 
 
 def tells_apart(values: NDArray[np.float64], terms: Direction) -> bool:
-    """Whether projections are not all equal and, where several features are summed, all finite."""
+    """Return True if projections are not all equal and, with several terms, all finite."""
     return bool((len(terms) == 1 or np.isfinite(values).all()) and values.min() != values.max())
 
 
 def scales(table: Table, normalize: str) -> list[float]:
-    """What the weight of each feature is multiplied by."""
+    """Return the factor of the weights of each feature."""
     if normalize == "none":
         return [1.0] * table.low.shape[1]
     return [scale_of(column.tobytes(), normalize) for column in table.low.T]
@@ -88,7 +89,7 @@ def scales(table: Table, normalize: str) -> list[float]:
 
 @lru_cache(maxsize=100)
 def scale_of(values: bytes, normalize: str) -> float:
-    """1 / deviation or range of all values, float64; 0 where that is no number, or hardly more than 0."""
+    """Return 1 / deviation, or 1 / range, of all values; 0 if the divisor is not finite or hardly above 0."""
     column = np.frombuffer(values).tolist()
     if not all(map(math.isfinite, column)):
         return 0.0

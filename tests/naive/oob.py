@@ -14,7 +14,7 @@ from tests.naive.predict import Names, ballot
 
 
 class Report(NamedTuple):
-    """prediction and shares are None for a row that no tree voted on; curve has (error or None, rows) per tree."""
+    """Report on classes: prediction, shares (None for a row without a vote); curve: (error or None, rows) by tree."""
 
     prediction: list[int | None]
     shares: list[list[float] | None]
@@ -31,7 +31,7 @@ def report(
     vote: str,
     names: Names = MappingProxyType({}),
 ) -> Report:
-    """Evaluate every row by the trees whose bag (times each row is in it) does not hold it."""
+    """Evaluate every row by the trees whose bags lack it; bags: [trees][rows], multiplicities."""
     classes = trees[0].counts.shape[1]
     votes = [[0.0] * classes for _ in rows]
     voters = [0] * len(rows)
@@ -52,7 +52,7 @@ def report(
 
 
 class NumberReport(NamedTuple):
-    """The same of numbers; curve has the mean squared error, spread the standard deviation of what trees predict."""
+    """Report on numbers; curve: mean squared error; spread: standard deviation of the predictions of the trees."""
 
     prediction: list[float | None]
     voters: list[int]
@@ -67,7 +67,7 @@ def number_report(
     truth: Sequence[float],
     names: Names,
 ) -> NumberReport:
-    """Evaluate every row by the mean of the trees whose bag does not hold it."""
+    """Evaluate every row by the mean of the trees whose bags lack it."""
     votes = [0.0] * len(rows)
     voters = [0] * len(rows)
     said: list[list[float]] = [[] for _ in rows]

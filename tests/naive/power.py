@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def raised(shares: Sequence[float], power: float) -> list[float]:
-    """p_k**a / sum of p_j**a; a row without votes stays."""
+    """Return p_k**a / sum of p_j**a; the zeros of a row without votes do not change."""
     largest = max(shares)
     if not largest:
         return list(shares)
@@ -25,7 +25,7 @@ def losses(shares: Sequence[Sequence[float] | None], truth: Sequence[int], power
 
 
 def chosen(by_power: Sequence[Sequence[float | None]], weights: Sequence[float]) -> int:
-    """The place of the power of least loss, if it gains more than two standard errors on the first; else 0."""
+    """Return the place of the power of least loss; 0 unless it gains more than two standard errors on the first."""
     used = [row for row, loss in enumerate(by_power[0]) if loss is not None]
     sums = [math.fsum(float(own[row] or 0) * weights[row] for row in used) for own in by_power]
     best = sums.index(min(sums))

@@ -14,12 +14,12 @@ PURPOSE_TIE = 3
 PURPOSE_STOCHASTIC = 4
 
 
-# What each code of a category is, by feature: a level, or None for missing.
+# Levels of each category, by code; None is the missing level.
 Names = Mapping[int, Sequence[str | None]]
 
 
 def find_leaf(tree: TreeArrays, row: Sequence[Any], names: Names = MappingProxyType({})) -> int:
-    """Number of the leaf a row ends in. A cell is a number or a level; None or NaN where it is missing."""
+    """Return the number of the leaf of a row. A cell is a number or a level; None or NaN for missing."""
     node = 0
     while tree.feature[node] != LEAF:
         node = node + 1 if goes_left(tree, node, row, names) else int(tree.right[node])
@@ -27,7 +27,7 @@ def find_leaf(tree: TreeArrays, row: Sequence[Any], names: Names = MappingProxyT
 
 
 def goes_left(tree: TreeArrays, node: int, row: Sequence[Any], names: Names) -> bool:
-    """Whether a row goes left at an inner node."""
+    """Return True if a row goes left at an inner node."""
     feature = int(tree.feature[node])
     default = bool(tree.default_left[node])
     if feature in names:
@@ -42,12 +42,12 @@ def goes_left(tree: TreeArrays, node: int, row: Sequence[Any], names: Names) -> 
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell has no value."""
+    """Return True if a cell has no value."""
     return cell is None or cell != cell
 
 
 def looked_at(tree: TreeArrays, node: int, row: Sequence[float]) -> float:
-    """The value, or the projection, of a row that an inner node compares with its threshold."""
+    """Return the value, or projection, of a row that an inner node compares with its threshold."""
     if tree.feature[node] >= 0:
         return row[tree.feature[node]]
     assert tree.feature[node] == OBLIQUE
@@ -65,7 +65,7 @@ def projection(features: Sequence[int], weights: Sequence[float], row: Sequence[
 
 
 def ballot(tree: TreeArrays, row: Sequence[Any], vote: str, names: Names = MappingProxyType({})) -> list[float]:
-    """What the tree adds to the votes of each class, or of the only number."""
+    """Return the votes of the tree for each class, or its number."""
     leaf = find_leaf(tree, row, names)
     if tree.value is not None:
         return [float(tree.value[leaf])]
@@ -86,7 +86,7 @@ def sum_of_votes(
 
 
 def decide(votes: list[float], vote: str, ties: str, seed: int, number: int) -> int:
-    """The class of row `number`, -1 if rejected; `votes` are the soft ones for a stochastic vote."""
+    """Return the class of row `number`, -1 if rejected. A stochastic vote needs soft `votes`."""
     if vote == "stochastic":
         point = uniform(seed, PURPOSE_STOCHASTIC, number) * total(votes)
         reached = 0.0
@@ -117,7 +117,7 @@ def uniform(seed: int, purpose: int, number: int) -> float:
 
 
 def is_preorder(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int], depth: Sequence[int]) -> bool:
-    """Whether the nodes are one tree in preorder with the right depths, by walking it."""
+    """Return True if the nodes are one tree in preorder with the right depths."""
     visited: list[int] = []
 
     def walk(node: int, level: int) -> bool:
@@ -130,7 +130,7 @@ def is_preorder(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int],
 
 
 def adds_up(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int], counts: Sequence[Sequence[int]]) -> bool:
-    """Whether two children together hold of each class what their parent holds."""
+    """Return True if the counts of the children of every inner node add up to its counts."""
     return all(
         is_leaf or all(map(int.__eq__, map(int.__add__, counts[left[node]], counts[right[node]]), counts[node]))
         for node, is_leaf in enumerate(leaf)

@@ -19,7 +19,7 @@ def pruned(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequence[in
 def prune(
     tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequence[int], ties: str, node: int
 ) -> tuple[Shape, int]:
-    """The pruned subtree, and how many of these rows, all of which reach it, it gets right."""
+    """Return the pruned subtree of a node, and how many of the rows of the node it predicts correctly."""
     counts = tree.counts[node].tolist()
     own = sum(label == counts.index(max(counts)) for label in truth)
     if tree.feature[node] == LEAF:

@@ -1,4 +1,4 @@
-"""The answer of split.py for large nodes: rough scores by numpy, then exact ones for all near the best."""
+"""The result of split.py for large nodes: rough scores by numpy, then exact scores of the splits near the best."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def best_split(
 
 
 def _totals(table: Table, places: NDArray[np.int64], weights: Sequence[int]) -> tuple[Counts, int]:
-    """The total of each row (split.py Table), int64 [rows, parts], with numbers from their mean on, which does not
-    change the order of splits; and that mean, rounded down."""
+    """Return the total of each row (split.py Table), int64 [rows, parts], and the centre; 0 for classes.
+
+    Numbers are relative to the centre, their mean rounded down. This does not change the order of splits.
+    """
     own, target = np.asarray(weights)[places], np.asarray(table.target)[places]
     if table.classes:
         per_row = np.zeros((len(places), table.classes), np.int64)

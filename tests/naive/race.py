@@ -29,14 +29,14 @@ def area_loss(scores: Scores, second: Sequence[bool], weights: Sequence[float]) 
 
 
 def influences_of_mean(scores: Scores, weights: Sequence[float]) -> list[float]:
-    """What each row adds to the mean beyond its share."""
+    """Return the influence of each row on the mean."""
     loss = mean_loss(scores, weights)
     total = math.fsum(w for w, s in zip(weights, scores, strict=True) if s is not None)
     return [0.0 if s is None else w * (s - loss) / total for w, s in zip(weights, scores, strict=True)]
 
 
 def influences_of_area(scores: Scores, second: Sequence[bool], weights: Sequence[float]) -> list[float]:
-    """DeLong et al. 1988: the share of the other class on the wrong side of a row, less the loss."""
+    """Return the influence of each row: its share of wrong pairs minus the loss (DeLong et al. 1988)."""
     loss = area_loss(scores, second, weights)
     found = []
     for w, s, own in zip(weights, scores, second, strict=True):
@@ -52,7 +52,7 @@ def influences_of_area(scores: Scores, second: Sequence[bool], weights: Sequence
 
 
 def paired_error(one: Sequence[float], two: Sequence[float], groups: Sequence[int]) -> float:
-    """The standard error of a difference of losses, by the influences of the rows; rows of a group are one."""
+    """Return the standard error of a difference of losses, from influences; a group counts as one row."""
     sums: dict[int, float] = {}
     for a, b, group in zip(one, two, groups, strict=True):
         sums[group] = sums.get(group, 0.0) + a - b

@@ -16,7 +16,7 @@ LARGEST = sys.float_info.max
 
 
 def random_cuts(key: int, table: Table) -> Cuts:
-    """What is offered of a feature in the node of this key: an order, and the only place where it is cut."""
+    """Return the cuts of a feature in the node of this key: one order, with one place."""
 
     def cuts(feature: int, levels: Sequence[Level]) -> list[tuple[list[Level], Sequence[int]]]:
         state = (rng.mix(key ^ CUTS) + (feature + 1) * rng.GOLDEN) & rng.MASK
@@ -40,7 +40,7 @@ def random_cuts(key: int, table: Table) -> Cuts:
 
 
 def drawn_threshold(config: TrainConfig, tree: int, node: int, below: float, above: float) -> float:
-    """The threshold of node number `node`: uniform between two neighbouring values, or the lower one if not between."""
+    """Return the threshold of a node: uniform between two neighbouring values, or the lower one if rounding fails."""
     key = rng.stream_key(config.seed, PURPOSE_THRESHOLD, tree, 0)
     share = (rng.mix((key + (node + 1) * rng.GOLDEN) & rng.MASK) >> 11) * 2.0**-53
     threshold = max(below, -LARGEST) * (1.0 - share) + min(above, LARGEST) * share
@@ -48,6 +48,6 @@ def drawn_threshold(config: TrainConfig, tree: int, node: int, below: float, abo
 
 
 def numbered(table: Table, feature: int) -> dict[Level, int]:
-    """The code of each level of a category: 0 for none, where some row has none."""
+    """Return the code of each level of a category. The missing level, if a row has it, has code 0."""
     present = {None if value != value else float(value) for value in table.low[:, feature].tolist()}
     return {level: code for code, level in enumerate(sorted(present, key=lambda level: (level is not None, level)))}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def average_ranks(column: Sequence[float]) -> list[float]:
-    """The rank of every cell, from 1; equal cells share the mean of theirs."""
+    """Return the rank of every cell, from 1; equal cells have the mean of their ranks."""
     ascending = sorted(column)
     return [ascending.index(value) + (ascending.count(value) + 1) / 2 for value in column]
 

@@ -27,7 +27,7 @@ class Column(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A node with its rows: a leaf without a feature."""
+    """A node, with the number of its rows; a leaf has no feature."""
 
     rows: int
     value: list[float]
@@ -39,7 +39,7 @@ class Tree(NamedTuple):
     right: Tree | None = None
 
     def goes_left(self, cell: float | int | None, category: bool) -> bool:
-        """Whether a cell of the feature goes to the left child."""
+        """Return True if a cell of the feature goes to the left child."""
         if category:
             return (cell in self.listed) != self.default_left
         return self.default_left if cell is None else cell <= self.threshold
@@ -55,7 +55,7 @@ def left_out(seed: int, number: int) -> tuple[int, int]:
 def exponential(x: float) -> float:
     """e**x by the rational function of fdlibm, from operations in a fixed order."""
     x = min(max(x, -700.0), 700.0)
-    k = round(x * 1.44269504088896338700e00)  # to the even one of two
+    k = round(x * 1.44269504088896338700e00)  # halves to the even number
     high, low = x - k * 6.93147180369123816490e-01, k * 1.90821492927058770002e-10
     r = high - low
     t, series = r * r, 0.0
@@ -86,7 +86,7 @@ def start(loss: str, prediction: Sequence[float], least: float) -> list[float]:
 
 
 def corrected(loss: str, start: Sequence[float], added: Sequence[float]) -> list[float]:
-    """The number or probabilities that begin as `start`, with what is added to their scores."""
+    """Return the number or probabilities of `start` after `added` was added to the scores."""
     if loss == "squared":
         return [own + more for own, more in zip(start, added, strict=True)]
     most = max(added) if loss == "softmax" else 0.0
@@ -110,7 +110,7 @@ def slopes(loss: str, means: Sequence[float], truth: float, weight: float) -> li
 
 
 class _Sums(NamedTuple):
-    """Slopes of some rows as whole numbers, and their units."""
+    """Sums of the slopes of some rows, as whole numbers; rows: the number of rows."""
 
     gradient: list[int]
     curvature: list[int]
@@ -244,7 +244,7 @@ def _best(
         cells = {i: column.cells[i] for i in node.rows}
 
         def tried(left: list[int], penalty: float) -> float:
-            """The score of a split that leaves these rows on the left."""
+            """Return the score of the split with these rows on the left."""
             if not least <= len(left) <= size - least:
                 return -math.inf
             one = _Sums.of([whole[i] for i in left], outputs)
@@ -262,7 +262,7 @@ def _best(
                     listed = frozenset(levels[count:] if default else levels[:count])
                     best, found = score, (feature, Tree(0, [], feature, math.nan, default, listed))
             continue
-        values = sorted({cell for cell in column.cells if cell is not None})  # of the sequence, not of the node
+        values = sorted({cell for cell in column.cells if cell is not None})  # of all rows of the sequence
         ends = _bin_ends(column)
         missing = [i for i in node.rows if cells[i] is None]
         for missing_left in (True, False) if missing else (True,):
@@ -278,7 +278,7 @@ def _best(
 
 
 def _bin_ends(column: Column) -> list[float]:
-    """The largest value of each bin: of each value, or of as many stretches of about as many rows as there may be."""
+    """Return the largest value of each bin: a bin per value or, for many values, stretches of about equal size."""
     cells = sorted(cell for cell in column.cells if cell is not None)
     most = min(MAX_BINS, max(LEAST_BINS, len(cells) // BIN_ROWS)) - column.gaps
     last = {cell: place for place, cell in enumerate(cells)}
@@ -288,7 +288,7 @@ def _bin_ends(column: Column) -> list[float]:
 
 
 def _ordered(sums: dict[int | None, _Sums], units: tuple[float, float]) -> list[int | None]:
-    """The levels by gradient over curvature of the output by which they differ most."""
+    """Return the levels by gradient / curvature, for the output with the largest differences between levels."""
 
     def of(level: int | None, k: int) -> tuple[float, float]:
         return sums[level].gradient[k] * units[0], sums[level].curvature[k] * units[1] + SMOOTH
@@ -305,7 +305,7 @@ def _ordered(sums: dict[int | None, _Sums], units: tuple[float, float]) -> list[
 
 
 def add(tree: Tree, row: Row, category: Sequence[bool]) -> list[float]:
-    """What a tree adds to the scores of a row."""
+    """Return the values that a tree adds to the scores of a row."""
     while tree.feature is not None:
         assert tree.left is not None
         assert tree.right is not None
@@ -329,13 +329,13 @@ def refined(
         for tree in trees:
             total = [t + v for t, v in zip(total, add(tree, row, category), strict=True)]
     mean = [factor * t / len(sequences) for t in total]
-    if loss == "logistic":  # as of several classes, so that neither is 1 less the other
+    if loss == "logistic":  # as softmax, so that neither share is 1 minus the other
         return corrected("softmax", [max(share, least) for share in prediction], [0.0, *mean])
     return corrected(loss, start(loss, prediction, least), mean)
 
 
 def expectation(tree: Tree, row: Row, known: Collection[int], category: Sequence[bool]) -> list[float]:
-    """What a tree adds where only the features `known` of a row are: other nodes go both ways, by their rows."""
+    """Return the values of a tree from the features `known` alone; at other nodes the mean of both sides, by rows."""
     if tree.feature is None:
         return tree.value
     assert tree.left is not None
@@ -348,7 +348,7 @@ def expectation(tree: Tree, row: Row, known: Collection[int], category: Sequence
 
 
 def path_contributions(tree: Tree, row: Row, features: int, category: Sequence[bool]) -> list[list[float]]:
-    """By how much each feature changes what the tree adds along the path, [features][outputs]."""
+    """Return the change of the values of a tree by each feature along the path, [features][outputs]."""
     found = [[0.0] * len(tree.value) for _ in range(features)]
     while tree.feature is not None:
         assert tree.left is not None
@@ -361,8 +361,10 @@ def path_contributions(tree: Tree, row: Row, features: int, category: Sequence[b
 
 
 def scores(loss: str, prediction: Sequence[float], least: float, power: float, sums: float) -> list[float]:
-    """Scores by shares of votes, each a function of the share of its class; sums: of the powers of all shares of the
-    row. With three classes or more, the logarithm of the sum is left out."""
+    """Return scores from the shares of votes. With softmax, a score depends on the share of its class and on `sums`.
+
+    sums  sum of the powers of all shares of the row. Its logarithm is left out of the scores with softmax
+    """
     if loss == "softmax":
         return [power * math.log(max(share, (least * sums) ** (1.0 / power))) for share in prediction]
     if loss == "logistic":
@@ -372,8 +374,12 @@ def scores(loss: str, prediction: Sequence[float], least: float, power: float, s
 
 
 class RowLosses(NamedTuple):
-    """Weighted losses of a row by numbers of rounds, from 0 on: by the two sequences that leave it out, as in the
-    report, and extrapolated to all six. bucket: rows of a bucket are compared as one."""
+    """Weighted losses of a row by number of rounds, from 0 on.
+
+    bucket        rows of a bucket are compared as one row
+    reported      loss with the two sequences that leave the row out, as in the report
+    extrapolated  loss extrapolated to all six sequences
+    """
 
     bucket: int
     reported: list[float]
@@ -391,13 +397,15 @@ def row_loss(prediction: Sequence[float], truth: float) -> float:
 
 
 def least_loss(rows: Sequence[RowLosses]) -> float:
-    """The least extrapolated loss of all numbers of rounds."""
+    """Return the least extrapolated loss over the numbers of rounds."""
     return min(math.fsum(losses) for losses in zip(*(row.extrapolated for row in rows), strict=True))
 
 
 def choose(rows: Sequence[RowLosses]) -> int:
-    """The place of the number of rounds with the least extrapolated loss, or 0: its loss must be lower than without a
-    stage by half the standard error of the sum over buckets, and the loss of the report must be lower, too."""
+    """Return the number of rounds, by place, with the least extrapolated loss, or 0 if it gains too little.
+
+    The gain over no rounds must exceed half its standard error over buckets. The reported loss must be lower, too.
+    """
     totals = [math.fsum(losses) for losses in zip(*(row.extrapolated for row in rows), strict=True)]
     best = totals.index(min(totals))
     by_bucket: dict[int, float] = {}

@@ -25,7 +25,7 @@ def stream_key(seed: int, purpose: int, first: int, second: int) -> int:
 
 
 def shuffled(key: int, count: int) -> list[int]:
-    """All of 0 .. count - 1 in the order the node of this key draws its features."""
+    """Return 0 .. count - 1 in the order in which the node of this key draws its features."""
     order = list(range(count))
     state = key
     for place in range(count):

@@ -17,7 +17,7 @@ PURPOSE_AXES = 5
 
 
 def random_axes(seed: int, tree: int, count: int, features: int, orthogonal: bool) -> list[list[float]]:
-    """Axes of length one, drawn from the tree's stream and made orthogonal to those before them if asked."""
+    """Draw axes of length 1 from the stream of the tree. If `orthogonal`, blocks of up to `features` are orthogonal."""
     stream = rng.stream_key(seed, PURPOSE_AXES, tree, 0)
     axes: list[list[float]] = []
     draw = 0
@@ -37,14 +37,16 @@ def random_axes(seed: int, tree: int, count: int, features: int, orthogonal: boo
 
 
 def normal(random: int) -> float:
-    """A number of normal distribution in steps of 2**-20."""
+    """Return a normally distributed number in steps of 2**-20."""
     one, two = ((random >> 11) + 1) / 2**53, (rng.mix((random + rng.GOLDEN) & rng.MASK) >> 11) / 2**53
     return round(math.sqrt(-2.0 * math.log(one)) * math.cos(2.0 * math.pi * two) * 2**20) / 2**20
 
 
 def moments_of(table: Table, config: TrainConfig, tree: int, weights: Sequence[int]) -> list[list[list[int]]]:
-    """Of each subset of the features, and the constant 1 before them, the sums of products over its sample, in steps of
-    a feature's range; weights: how often each row is in the bag."""
+    """Return, for each subset of the features, the sums of products over its sample, in steps of the feature's range.
+
+    The constant 1 comes before the features. weights: multiplicity of each row in the bag.
+    """
     features = table.low.shape[1]
     stream = rng.stream_key(config.seed, PURPOSE_AXES, tree, 0)
     order = sorted(range(features), key=lambda feature: number(stream, feature + 1))
@@ -61,7 +63,7 @@ def moments_of(table: Table, config: TrainConfig, tree: int, weights: Sequence[i
 
 
 def in_steps(column: Sequence[float]) -> list[int]:
-    """Values in 2**15 steps of their range; 0 where a step is nothing, or no number."""
+    """Return values in 2**15 steps of their range; 0 if a step is 0 or not finite."""
     low, span = min(column), max(column) - min(column)
     if not 0.0 < span / 2**15 < math.inf:
         return [0] * len(column)
@@ -69,7 +71,7 @@ def in_steps(column: Sequence[float]) -> list[int]:
 
 
 def sampled(table: Table, config: TrainConfig, tree: int, subset: int, weights: Sequence[int]) -> list[int]:
-    """How often each row counts in the components of a subset."""
+    """Return the multiplicity of each row in the sample of a subset."""
     stream = rng.stream_key(config.seed, PURPOSE_AXES, tree, subset + 1)
     chosen = [number(stream, row + 1) < 3 * 2**62 for row in range(len(weights))]
     if config.rotation == "pca":
@@ -101,8 +103,7 @@ def dot(one: Sequence[float], two: Sequence[float]) -> float:
 
 
 def rotated(table: Table, axes: Sequence[Sequence[float]], bag: Sequence[int]) -> Table:
-    """The table in the coordinates of the axes (in its units); an axis that leaves the numbers for a row of the bag
-    is constant."""
+    """Return the table projected on axes, in units of the table. A projection that is not finite in the bag is 0."""
     columns: list[NDArray[np.float64]] = []
     for axis in axes:
         used = [f for f, weight in enumerate(axis) if weight]

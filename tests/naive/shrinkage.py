@@ -27,7 +27,7 @@ def path_to(tree: TreeArrays, leaf: int) -> list[int]:
 
 
 def value(tree: TreeArrays, node: int) -> list[Fraction]:
-    """What a node answers by itself: the shares of the classes, or its number."""
+    """Return the value of a node, without shrinkage: the shares of the classes, or its number."""
     if tree.value is not None:
         return [Fraction(float(tree.value[node]))]
     counts = tree.counts[node].tolist()
@@ -49,7 +49,7 @@ def shrunk(tree: TreeArrays, leaf: int, amount: float, unit: float = 1.0) -> lis
 
 
 def weights_of_path(tree: TreeArrays, leaf: int, amount: float) -> list[Fraction]:
-    """What each node of the path counts for in the value of the leaf."""
+    """Return the weight of each node of the path in the shrunk value of the leaf."""
     path = path_to(tree, leaf)
     shares = [1 / (1 + Fraction(amount) / int(tree.weight[node])) for node in path[:-1]]
     below = [*shares, Fraction(0)]
@@ -57,7 +57,7 @@ def weights_of_path(tree: TreeArrays, leaf: int, amount: float) -> list[Fraction
 
 
 def contributions(tree: TreeArrays, leaf: int, amount: float) -> list[list[Fraction]]:
-    """What each step of the path adds to the value of the root (treeinterpreter), shrunk as the values are."""
+    """Return the change of the value at each step of the path (treeinterpreter), shrunk."""
     path = path_to(tree, leaf)
     steps = []
     for above, node in pairwise(path):
@@ -74,7 +74,7 @@ def out_of_bag(
     names: Names = MappingProxyType({}),
     unit: float = 1.0,
 ) -> list[list[float] | None]:
-    """The mean of the shrunk values of the trees whose bag does not hold a row; None where all do."""
+    """Return the mean shrunk value over the trees whose bags lack a row; None if there are none."""
     found: list[list[float] | None] = []
     for i, row in enumerate(rows):
         own = [
@@ -87,7 +87,7 @@ def out_of_bag(
 
 
 def losses(means: Sequence[list[float] | None], truth: Sequence[float], *, classes: bool) -> list[float | None]:
-    """Log loss of each row, or its squared error; None where there is no answer."""
+    """Return the log loss of each row, or its squared error; None without a prediction."""
     eps = 2.0**-52
     found: list[float | None] = []
     for mean, own in zip(means, truth, strict=True):
@@ -101,18 +101,18 @@ def losses(means: Sequence[list[float] | None], truth: Sequence[float], *, class
 
 
 def half(row: int) -> int:
-    """Which half of the table a row is in."""
+    """Return 0 or 1, the half of the table with this row."""
     return (row * 0x9E3779B97F4A7C15 % 2**64) >> 63
 
 
 def mean_loss(by_row: Sequence[float | None], weights: Sequence[float]) -> float:
-    """The mean of those that there are."""
+    """Return the weighted mean of the losses that are not None."""
     used = [(loss, weight) for loss, weight in zip(by_row, weights, strict=True) if loss is not None]
     return math.fsum(loss * weight for loss, weight in used) / math.fsum(weight for _, weight in used)
 
 
 def chosen(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> int:
-    """The place of the lambda of least loss, if it gains more than a standard error on the first; else 0."""
+    """Return the place of the lambda of least loss; 0 unless it gains more than a standard error on the first."""
     used = [row for row, loss in enumerate(by_lambda[0]) if loss is not None]
     sums = [math.fsum(float(own[row] or 0) * weights[row] for row in used) for own in by_lambda]
     best = sums.index(min(sums))
@@ -121,7 +121,7 @@ def chosen(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]
 
 
 def cross_fitted(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> float:
-    """The loss where each half of the rows is evaluated by the lambda that the other half chooses."""
+    """Return the loss if each half of the rows is evaluated with the lambda chosen on the other half."""
     sides = [
         [[loss if half(row) == side else None for row, loss in enumerate(by_row)] for by_row in by_lambda]
         for side in (0, 1)

@@ -30,17 +30,18 @@ class Cut(NamedTuple):
     right: list[int]
 
     def goes_left(self, rows: NDArray[np.float64]) -> list[bool]:
-        """Whether each of these rows [rows, features] goes left."""
+        """Return True for each of these rows [rows, features] that goes left."""
         features, weights = zip(*self.terms, strict=True)
         return [dot(weights, row) <= self.threshold for row in rows[:, features].tolist()]
 
 
 class Column(NamedTuple):
-    """A feature that is counted in steps of `unit`, `rate` to a unit of its values; left out where unit is 0.
+    """A feature in steps from its lowest value.
 
-    scale: 1 / s**2, where s is the smallest power of two from the range of its values on.
-
-    binary: whether it may be a bit, having the values 0 and 1 or but one.
+    rate    steps per unit of the values
+    unit    size of a step; 0 for a feature that is left out
+    scale   1 / s**2 with s the smallest power of two that is not below the range of the values
+    binary  True if the values are 0 and 1, or all equal
     """
 
     low: float
@@ -58,7 +59,7 @@ def tree_sizes(config: TrainConfig, features: int) -> list[int]:
 
 
 def tree_features(config: TrainConfig, features: int, tree: int) -> list[int]:
-    """The features that a tree sees, all of them where nodes draw."""
+    """Return the features that a tree sees: all features if nodes draw."""
     sizes = tree_sizes(config, features)
     size = sizes[tree % len(sizes)]
     if config.subspace_per == "node":
@@ -81,7 +82,7 @@ def tree_features(config: TrainConfig, features: int, tree: int) -> list[int]:
 
 
 def node_features(config: TrainConfig, features: int, tree: int, key: int) -> list[int]:
-    """Those of the features of a tree that the node of this key sees."""
+    """Return the features that the node of this key sees, of the features of its tree."""
     seen, sizes = tree_features(config, features, tree), tree_sizes(config, features)
     wanted = sizes[tree % len(sizes)]
     state, drawn = rng.mix(key ^ COLUMNS), []
@@ -131,7 +132,7 @@ def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Seq
 
 @lru_cache(maxsize=1000)
 def column_of(column: bytes) -> Column:
-    """How the values of a feature, float64, are counted."""
+    """Return the Column of the values of a feature, the bytes of float64."""
     values = set(np.frombuffer(column).tolist())
     low, high = min(values), max(values)
     if max(-low, high) > 2.0**400 or high - low < 2.0**-400:
@@ -202,7 +203,7 @@ def central_axis(
 
 
 def whole_numbers(weights: Sequence[float], count: int) -> list[float]:
-    """The weights times the power of two that makes the largest, times `count`, above 2**29 and at most 2**30."""
+    """Return rounded weights times a power of two, so that the largest times `count` is in (2**29, 2**30]."""
     bound = max(map(abs, weights)) * count
     power = math.floor(math.log2(2**30 / bound)) + 2
     while bound * 2.0**power > 2**30:
@@ -219,7 +220,7 @@ def perceptron(
     second: int,
     config: TrainConfig,
 ) -> tuple[list[float], float] | None:
-    """The best perceptron after any pass; None where it leaves a side too small, or all majorities on one."""
+    """Return the best perceptron after any pass; None if a side is too small, or has the majority of every class."""
     far = {second: True, first: False}
     for k in members:
         far.setdefault(k, distance(means[k], means[second], columns) < distance(means[k], means[first], columns))

@@ -21,11 +21,11 @@ CHANCES = 0x589965CC75374CC3
 
 
 class Node(NamedTuple):
-    """One node; counts: what its rows hold (split.py Table).
+    """One node; counts: total of its rows (split.py Table).
 
-    A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
-    An oblique node has feature -2, and terms. A node on a feature has default_left: where rows without a value, or of a
-    level that it has not seen, go. One on a category has no threshold and the levels of its lighter child.
+    A leaf has feature -1, threshold and gain nan, and children -1. An oblique node has feature -2, and terms. A node on
+    a feature has default_left, True if missing values and unseen levels go left. A node on a category has no threshold,
+    but the levels that go to the other side.
     """
 
     feature: int
@@ -89,12 +89,12 @@ def grow(
 
 
 def with_min_leaf(config: TrainConfig, classes: int) -> TrainConfig:
-    """The configuration with what min_leaf is where it was not given; classes 0: regression targets."""
+    """Return the configuration with the default of min_leaf if it was not given; classes: 0 for regression."""
     return replace(config, min_leaf=config.min_leaf or (1 if classes else 2))
 
 
 def with_default(node: Node, split: Split, table: Table) -> Node:
-    """The node of a split on one feature."""
+    """Return the node of a split on one feature, with default_left and levels."""
     heavier_left = table.weight(split.left) >= table.weight(split.right)
     default_left = heavier_left if split.missing_left is None else split.missing_left
     return node._replace(default_left=default_left, levels=split.levels and split.levels[default_left])
@@ -122,14 +122,14 @@ def find_split(
 
 
 def must_be_leaf(targets: int, weight: int, depth: int, config: TrainConfig) -> bool:
-    """Whether a node with this number of different targets is a leaf before any feature is looked at."""
+    """Return True if a node with this number of different targets is a leaf, whatever its features."""
     return targets == 1 or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
 
 
 def seen_features(
     table: Table, rows: Sequence[int], weights: Sequence[int], key: int, config: TrainConfig
 ) -> list[int]:
-    """The features that are drawn and of which the node has more than one value, or group of levels."""
+    """Return the drawn features with more than one value, or group of levels, in the node."""
     features = table.low.shape[1]
     wanted = config.drawn_features(features)
     if config.feature_fraction is not None:
@@ -145,8 +145,10 @@ def seen_features(
 
 
 def drawn_by_chance(key: int, features: int, chance: float) -> int:
-    """How many of the features a node of this key draws, each with this chance, of at least a thousandth of one feature
-    in all; none is drawn anew."""
+    """Return how many features the node of this key draws, each with probability `chance`, at least one.
+
+    The probability is at least 1 / (1000 * features). If no feature is drawn, all are drawn again.
+    """
     state = rng.mix(key ^ CHANCES)
     count = 0
     while count == 0:
@@ -157,7 +159,7 @@ def drawn_by_chance(key: int, features: int, chance: float) -> int:
 
 
 def decrease_of(table: Table, left: list[int], right: list[int], impurity: str) -> float:
-    """The decrease of impurity by a split into children that hold this."""
+    """Return the decrease of impurity by a split; left, right: totals of the children."""
     if table.classes:
         return impurity_decrease(left, right, impurity)
     return deviance_decrease(left, right, table.zero) if impurity == "poisson" else variance_decrease(left, right)

@@ -1,5 +1,5 @@
-"""Whether other trees are better than plain ones, from the errors of single trees (Breiman 2001, section 11); and what
-splits gain out of bag (Li et al. 2019)."""
+"""Losses of forests from the out-of-bag errors of single trees (Breiman 2001, section 11), and their comparison; gains
+of splits out of bag (Li et al. 2019)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from statistics import variance
 
 import numpy as np
 
-# Of each tree the errors of the rows that it left out, by row; each error has a number for every output.
+# For each tree, the errors of its out-of-bag rows, by row; an error has a number for every output.
 Trees = Sequence[Mapping[int, Sequence[float]]]
 
 
 def loss(trees: Trees, row: int) -> float | None:
-    """The mean product of the errors of two different trees; None where no two left the row out."""
+    """Return the mean product of the errors of two different trees; None if fewer than two left the row out."""
     errors = [tree[row] for tree in trees if row in tree]
     products = [math.fsum(a * b for a, b in zip(one, other, strict=True)) for one, other in permutations(errors, 2)]
     return math.fsum(products) / len(products) if products else None
 
 
 def deviance(trees: Trees, row: int, truth: float) -> float | None:
-    """The Poisson deviance by the mean of the trees, less half its second derivative by that times the variance of the
-    mean; None where no two left the row out."""
+    """Return the Poisson deviance of the mean m of the trees, less half its second derivative in m times the
+    variance of m; None if fewer than two trees left the row out."""
     answers = [truth + tree[row][0] for tree in trees if row in tree]
     if len(answers) < 2:
         return None
@@ -33,8 +33,8 @@ def deviance(trees: Trees, row: int, truth: float) -> float | None:
 
 
 def spread(trees: Trees, weights: Sequence[float]) -> float:
-    """By how much the squared error of a single tree is above the loss, in the weighted mean over the rows that two
-    trees left out; 0 without any."""
+    """Return the squared error of a single tree minus the loss, a weighted mean over the rows that at least two trees
+    left out; 0 without any."""
     found = []
     for row, weight in enumerate(weights):
         errors = [tree[row] for tree in trees if row in tree]
@@ -46,8 +46,8 @@ def spread(trees: Trees, weights: Sequence[float]) -> float:
 
 
 def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, float] | None:
-    """By how much the loss of `other` is lower, in the weighted mean over rows, and the standard error of that; None
-    where fewer than two rows can be evaluated. The trees of both have the same bags."""
+    """Return the loss of `plain` minus that of `other`, a weighted mean over rows, and its standard error; None if
+    fewer than two rows can be evaluated. Both have the same bags."""
     pairs = [(loss(plain, row), loss(other, row), weight) for row, weight in enumerate(weights)]
     gains = [(one - other, weight) for one, other, weight in pairs if one is not None and other is not None]
     if len(gains) < 2:
@@ -60,10 +60,10 @@ def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, f
 def gains_by_feature(
     paths: Sequence[Sequence[tuple[int, Sequence[float]]]], truth: Sequence[Sequence[float]], features: int
 ) -> list[float]:
-    """What splits on each feature gain out of bag in a tree.
+    """Return the out-of-bag gain of the splits of a tree on each feature.
 
-    paths  of each row out of bag, the nodes from the root to its leaf: the feature (of the leaf -1) and the answer.
-    truth  of each of these rows.
+    paths  for each out-of-bag row, the feature (-1 for the leaf) and the value of each node from the root to its leaf
+    truth  for each of these rows, the target, one number for every output
     """
     gains = [0.0] * features
     for path, wanted in zip(paths, truth, strict=True):

@@ -1,4 +1,4 @@
-"""The ratio of the variance within levels to that between them, from the definition, in fractions."""
+"""Ratio of the variance within levels to the variance between levels, in fractions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from math import inf
 
 
 def variance_ratio(levels: Sequence[int], targets: Sequence[Sequence[int]], weights: Sequence[Fraction]) -> float:
-    """One-way analysis of variance with random levels: `targets` has the outputs of each row, the weights are 1 on
-    average. inf where the variance between levels is not above 0, or each row has a level of its own."""
+    """Return the ratio from a one-way analysis of variance with random levels.
+
+    It is inf if the variance between levels is not above 0, there is one level, or each row has another level.
+
+    targets  [rows][outputs]
+    weights  [rows], with mean 1
+    """
     rows, groups = len(levels), sorted(set(levels))
     if len(groups) in (1, rows):
         return inf

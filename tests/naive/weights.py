@@ -1,4 +1,4 @@
-"""What the nodes of a tree hold, in exact arithmetic, from where the rows of its bag go."""
+"""Rows of the bag in each node of a tree, and exact statistics of their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = Mapping[str, float]
 
 
 def pass_through(nodes: Sequence[Node], row: Row) -> list[int]:
-    """The nodes of a tree, as a forest table has them, that a row without missing values passes, its leaf the last."""
+    """Return the path of a row without missing values, from the root to its leaf; nodes: rows of the forest table."""
     path = [0]
     while (node := nodes[path[-1]])["kind"] != "leaf":
         value = row[node["feature"]] if node["kind"] == "axis" else 0.0
@@ -22,7 +22,7 @@ def pass_through(nodes: Sequence[Node], row: Row) -> list[int]:
 
 
 def held(nodes: Sequence[Node], rows: Sequence[Row], weights: Sequence[Fraction]) -> list[list[tuple[int, Fraction]]]:
-    """For each node of a tree its rows, by number, and their weights; rows of weight 0 are not in the bag."""
+    """Return the numbers and weights of the rows of each node; rows of weight 0 are not in the bag."""
     found: list[list[tuple[int, Fraction]]] = [[] for _ in nodes]
     for number, (row, weight) in enumerate(zip(rows, weights, strict=True)):
         if weight:
@@ -37,6 +37,6 @@ def mean(values: Sequence[Fraction], own: Sequence[tuple[int, Fraction]]) -> Fra
 
 
 def variance(values: Sequence[Fraction], own: Sequence[tuple[int, Fraction]]) -> Fraction:
-    """Their variance."""
+    """Return the variance of the values of some rows by their weights."""
     centre = mean(values, own)
     return mean([(value - centre) ** 2 for value in values], own)
