@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,7 +244,8 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
     try:
         typed = with_types(scans, FORMS[kind], reading)
     except (*POLARS_FAULTS, OSError) as error:
-        if (refused := of_system(error, path)) is not None:
+        # The error names no file: name the file, or the folder of all files. Those unpacked may be on another disk.
+        if (refused := of_system(error, os.path.commonpath(files))) is not None:
             raise refused from error
         raise
     columns = _key_columns(files, typed.scans[0][1], keys, reading, lambda place, _: typed.scans[place][0])
