@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -244,8 +243,10 @@ def _text_source(table: _Table, kind: str, scratch: Path, memory: int | None, re
     try:
         typed = with_types(scans, FORMS[kind], reading)
     except (*POLARS_FAULTS, OSError) as error:
-        # The error names no file: name the file, or the folder of all files. Those unpacked may be on another disk.
-        if (refused := of_system(error, os.path.commonpath(files))) is not None:
+        # The error names no file. Unpacked files may be on another disk than the table.
+        copied = any(file.parent == scratch for file in files)
+        where = files[0] if len(files) == 1 else f"{path}, or a copy in {scratch}," if copied else path
+        if (refused := of_system(error, where)) is not None:
             raise refused from error
         raise
     columns = _key_columns(files, typed.scans[0][1], keys, reading, lambda place, _: typed.scans[place][0])
