@@ -272,7 +272,7 @@ def _joined(batches: Iterator[Any], rows: int, size: float) -> Iterator[Any]:
             yield pa.Table.from_batches(held)
             held, lacking, room = [], rows, size
         held.append(batch)
-        lacking, room = lacking - batch.num_rows, room - batch.nbytes
+        lacking, room = lacking - batch.num_rows, room - batch.get_total_buffer_size()
         if lacking == 0 or room <= 0:
             yield pa.Table.from_batches(held)
             held, lacking, room = [], rows, size
