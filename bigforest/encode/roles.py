@@ -38,7 +38,7 @@ USUAL_NAMES = ("target", "label", "class", "y")
 # Names that pandas writes to Parquet and Arrow for an index without a name. Such an index is not a feature.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 # Names of an index without a name in text files: empty, or Unnamed if pandas has read the file and written it again.
-_INDEX_IN_TEXT = re.compile(r"|Unnamed: 0(\.\d+)*")
+_INDEX_IN_TEXT = re.compile(r"|Unnamed: \d+(\.\d+)*")
 
 
 class ColumnRoles(NamedTuple):

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,6 +84,9 @@ class CsvFile(NamedTuple):
         )
         if self.ends_unnamed(reading):
             names = names[: _columns_with_use(scan, names)]
+        unnamed = sum(1 for _ in takewhile(lambda name: not name, names))
+        if unnamed > 1:  # an index of several levels; pandas names them so when it reads the file
+            names = [*(f"Unnamed: {level}" for level in range(unnamed)), *names[unnamed:]]
         advice = "rename or drop them, or write a line of names above a file without a header"
         places = places_once(names, str(self.path), reading, advice)
         if len(places) < len(polars_names):

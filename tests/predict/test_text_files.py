@@ -108,6 +108,20 @@ def test_index__without_a_name_is_no_feature(name: str, tmp_path: Path) -> None:
     assert bigforest.train(tmp_path / "u.csv", "y", trees=2).spec.feature_names == ["row", "a"]
 
 
+def test_index__of_several_levels_without_names_is_no_feature(tmp_path: Path) -> None:
+    levels = pd.MultiIndex.from_product([range(30), ["m", "n"]])
+    table = pd.DataFrame({"a": np.arange(60.0), "y": ["s", "t"] * 30}, index=levels)
+    table.to_csv(tmp_path / "t.csv")
+    pd.read_csv(tmp_path / "t.csv").to_csv(tmp_path / "again.csv")  # columns "", "Unnamed: 0" and "Unnamed: 1"
+    for name in ("t.csv", "again.csv"):
+        forest = bigforest.train(tmp_path / name, "y", trees=5)
+        assert forest.spec.feature_names == ["a"]
+        rows = bigforest.predict_file(forest, tmp_path / name, tmp_path / "p.parquet", overwrite=True)
+        assert rows.rows == 60
+        predicted = pl.read_parquet(tmp_path / "p.parquet")["prediction"].to_list()
+        assert predicted == forest.predict(table)["prediction"].tolist()
+
+
 @pytest.mark.parametrize("commas", [1, 2])
 def test_commas_at_the_end_of_lines__are_no_columns(commas: int, tmp_path: Path) -> None:
     """Spreadsheets write them. Rows without a column of no name would be refused."""
