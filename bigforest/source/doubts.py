@@ -88,16 +88,18 @@ def _names_like_values(rows: pl.DataFrame, numbers: Sequence[str]) -> list[str]:
     counts = list(named.values())
     if all(after - before == 1 for before, after in pairwise(counts)) and all(map(float.is_integer, counts)):
         named = {}
-    alike = []
-    for name in rows.columns:
-        column = rows[name].alias("").str.strip_chars()  # Polars takes a name such as ^a$ for a pattern
-        if name in named:
-            values = column.cast(pl.Float64, strict=False)
-            if (values <= named[name]).any() and (values >= named[name]).any():
-                alike.append(name)
-        elif name not in numbers and (column == name.strip()).any():
-            alike.append(name)
-    return alike if 2 * len(alike) > len(rows.columns) else []
+    alike = set()
+    if named:
+        values = columns_named([*named]).str.strip_chars().cast(pl.Float64, strict=False)
+        bounds = zip(rows.select(values.min()).row(0), rows.select(values.max()).row(0), strict=True)
+        for (name, number), (low, high) in zip(named.items(), bounds, strict=True):
+            if low is not None and low <= number <= high:
+                alike.add(name)
+    for name in set(rows.columns).difference(numbers):
+        # Polars takes a name such as ^a$ for a pattern.
+        if (rows[name].alias("").str.strip_chars() == name.strip()).any():
+            alike.add(name)
+    return [name for name in rows.columns if name in alike] if 2 * len(alike) > len(rows.columns) else []
 
 
 def _number(text: str) -> float | None:

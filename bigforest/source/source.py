@@ -262,7 +262,10 @@ class Source:
 
 
 def _joined(batches: Iterator[Any], rows: int, size: float) -> Iterator[Any]:
-    """Yield record batches in tables of at most `rows` rows, and `size` bytes or a little more."""
+    """Yield record batches in tables of at most `rows` rows, and `size` bytes or a little more.
+
+    Converting a batch to a frame takes about as long for few rows as for many, so batches are joined first.
+    """
     import pyarrow as pa
 
     held: list[Any] = []
